@@ -1,0 +1,413 @@
+"""Runs a program under ncu and keeps what was profiled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from diagnose.collect.failures import Context, NcuLog, exit_in_words, explain_errors, explain_no_kernels, read_log
+from diagnose.collect.find import find_ncu, ncu_version
+from diagnose.collect.plan import COLLECTIVES, Plan, ncu_command
+from diagnose.collect.preflight import check_writable, reserve, resolve_target
+from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
+
+_POLL_S = 0.05
+_TAIL_CHUNKS = 16
+_CHUNK = 65536
+_MOST_WARNINGS = 20
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """What to run and how long. `profile` is where the report goes: a free name, or one reserved by `free_paths`."""
+
+    target: tuple[str, ...]
+    profile: Path
+    plan: Plan = field(default_factory=Plan)
+    ncu: str | None = None
+    timeout_s: float | None = None
+    stall_s: float = 300.0
+    grace_s: float = 60.0
+    target_output: Path | None = None
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a live run gave. `profile` is None where it was interrupted before anything was written.
+
+    `target_exit` is None where ncu did not say how the target ended. `left_out` says what was not profiled.
+    """
+
+    profile: Path | None
+    ncu_path: Path
+    ncu_version: str | None
+    command: tuple[str, ...]
+    target_exit: int | None
+    warnings: tuple[str, ...]
+    left_out: tuple[str, ...]
+    interrupted: bool
+    timed_out: bool
+    clock_control: str
+    cache_control: str
+    replay: str
+    profiled: int
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    log: NcuLog
+    tail: str
+    ncu_exit: int
+    interrupted: bool
+    timed_out: bool
+    stalled: str | None
+
+
+class _Interrupts:
+    """Counts Ctrl-C and termination requests while ncu runs, instead of raising KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+            yield
+            return
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text("utf-8", "replace").rpartition(")")[2].split()
+            found.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+        except (OSError, IndexError, ValueError):
+            continue
+    return found
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all its descendants. They are listed first: an orphan no longer shows whose it was."""
+    children = _children()
+    pids = [pid]
+    for one in pids:
+        pids += children.get(one, [])
+    for one in pids:
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _pump(source: BinaryIO, sink: int, tail: deque[bytes]) -> None:
+    """Passes the target's bytes on unread; goes on reading when nobody takes them, so that the target never blocks."""
+    open_sink = True
+    descriptor = source.fileno()
+    while True:
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except OSError:
+            return
+        if not chunk:
+            return
+        tail.append(chunk)
+        while open_sink and chunk:
+            try:
+                chunk = chunk[os.write(sink, chunk) :]
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                open_sink = False
+
+
+class _Log:
+    """ncu's log file, read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self.parsed = NcuLog()
+
+    def refresh(self) -> bool:
+        """Whether it grew since the last call."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            return False
+        if size == self.size:
+            return False
+        self.size = size
+        self.parsed = read_log(self.path.read_text("utf-8", "replace"))
+        return True
+
+
+def _stdin_is_terminal() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    log: _Log,
+    options: CollectOptions,
+    interrupts: _Interrupts,
+    own_group: bool,
+    progress: Callable[[str], None],
+) -> tuple[bool, bool, str | None]:
+    """Waits for ncu. Returns (interrupted, timed out, the kernel that hung)."""
+    started = last_progress = time.monotonic()
+    told = 0
+    timed_out = False
+    stalled: str | None = None
+    stop_by: float | None = None
+    seen_interrupts = 0
+    while process.poll() is None:
+        time.sleep(_POLL_S)
+        now = time.monotonic()
+        if log.refresh():
+            last_progress = now
+            for launch in log.parsed.done[told:]:
+                told += 1
+                progress(f"profiled {told}: {launch.name} ({launch.passes} passes)")
+        if stop_by is not None:
+            if now > stop_by or interrupts.count > max(seen_interrupts, 1):
+                kill_tree(process.pid)
+                process.wait()
+            continue
+        if interrupts.count:
+            seen_interrupts = interrupts.count
+            progress("interrupted: ncu writes what it has profiled (again: stop at once)")
+            # At a terminal ncu is in the same process group, so the terminal has told it already.
+            if own_group:
+                process.send_signal(signal.SIGINT)
+        elif options.timeout_s is not None and now - started > options.timeout_s:
+            timed_out = True
+            progress(f"stopped after {options.timeout_s:g} s (--timeout)")
+            process.send_signal(signal.SIGINT)
+        elif log.parsed.replaying is not None and now - last_progress > options.stall_s:
+            stalled = log.parsed.replaying
+            progress(f"stopped: no progress for {options.stall_s:g} s in {stalled}")
+            process.send_signal(signal.SIGINT)
+        else:
+            continue
+        stop_by = now + options.grace_s
+    return interrupts.count > 0, timed_out, stalled
+
+
+def _execute(command: list[str], log_file: Path, options: CollectOptions, progress: Callable[[str], None]) -> _Outcome:
+    log = _Log(log_file)
+    tail: deque[bytes] = deque(maxlen=_TAIL_CHUNKS)
+    interrupts = _Interrupts()
+    own_group = not _stdin_is_terminal()  # a background group could not read the terminal
+    with contextlib.ExitStack() as stack:
+        sink = 2
+        if options.target_output is not None:
+            sink = stack.enter_context(options.target_output.open("wb", buffering=0)).fileno()
+        stack.enter_context(interrupts.caught())
+        try:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=own_group
+            )
+        except OSError as error:
+            raise DiagnoseError(
+                f"{command[0]} cannot be started: {error.strerror or error}", "diagnose doctor", EXIT_NOTHING_MEASURED
+            ) from error
+        assert process.stdout is not None
+        pump = threading.Thread(target=_pump, args=(process.stdout, sink, tail), daemon=True)
+        pump.start()
+        try:
+            interrupted, timed_out, stalled = _watch(process, log, options, interrupts, own_group, progress)
+        except BaseException:
+            kill_tree(process.pid)
+            process.wait()
+            raise
+        if interrupted or timed_out or stalled:
+            if own_group:
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        pump.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
+        log.refresh()
+    text = b"".join(tail).decode("utf-8", "replace")
+    return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled)
+
+
+def _written(profile: Path) -> Path | None:
+    """The report that ncu wrote: under the given name, or with the suffix that some versions add or change."""
+    names = (profile, profile.with_name(profile.name + ".ncu-rep"), profile.with_suffix(".ncu-repz"))
+    return next((path for path in names if path.is_file() and path.stat().st_size > 0), None)
+
+
+def _left_out(plan: Plan, profiled: int) -> tuple[str, ...]:
+    lines = []
+    if plan.selection.per_config:
+        lines.append("repeats: each kernel is profiled once per launch configuration (grid, block, shared memory)")
+    if plan.selection.kernel is None:
+        names = ", ".join(f"{name}*" for name in COLLECTIVES)
+        lines.append(f"collectives ({names}), which wait for other GPUs and hang when replayed")
+    else:
+        lines.append(f"kernels that do not match --kernel {plan.selection.kernel}")
+    if profiled >= plan.selection.max_launches:
+        lines.append(f"launches after the first {profiled} (--max-launches {plan.selection.max_launches})")
+    return tuple(lines)
+
+
+def _warnings(outcome: _Outcome, options: CollectOptions, context: Context, kept: bool) -> tuple[str, ...]:
+    log = outcome.log
+    found = [*log.warnings]
+    stopped = outcome.interrupted or outcome.timed_out or outcome.stalled is not None
+    if outcome.interrupted:
+        found.append(f"interrupted: only the {log.profiled} launches before that were profiled")
+    if outcome.timed_out:
+        found.append(f"stopped after {options.timeout_s:g} s (--timeout): only {log.profiled} launches were profiled")
+    if outcome.stalled is not None:
+        found.append(f"{outcome.stalled} made no progress for {options.stall_s:g} s under replay and was stopped")
+    if not stopped and kept:
+        if cause := explain_errors(replace(log, warnings=()), outcome.tail, context):
+            found.append(f"profiling ended early: {cause.message} ({cause.hint})")
+        elif any(error.startswith("Failed to profile") for error in log.errors):
+            found.append(f"profiling ended early: {next(e for e in log.errors if e.startswith('Failed to profile'))}")
+        elif log.target_exit:
+            status = exit_in_words(log.target_exit)
+            found.append(f"{options.target[0]} exited with status {status} after {log.profiled} launches were profiled")
+    if len(found) > _MOST_WARNINGS:
+        found = [*found[:_MOST_WARNINGS], f"{len(found) - _MOST_WARNINGS} more warnings by ncu are not shown"]
+    return tuple(found)
+
+
+def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, command: list[str]) -> Collected:
+    log = outcome.log
+    written = _written(options.profile)
+    # ncu also writes a report when no kernel was profiled.
+    kept = written is not None and not (log.no_kernels or (log.profiled == 0 and (log.errors or log.launches)))
+    if not kept and not outcome.interrupted:
+        if outcome.stalled is not None:
+            raise DiagnoseError(
+                f"the kernel {outcome.stalled} made no progress for {options.stall_s:g} s under ncu's replay",
+                "diagnose --replay application …    (a kernel that waits for another kernel, for a GPU or for the host "
+                "never ends when it is replayed alone; --kernel NAME leaves it out)",
+                EXIT_NOTHING_MEASURED,
+            )
+        if outcome.timed_out:
+            raise DiagnoseError(
+                f"no profile was written within {options.timeout_s:g} s (--timeout)",
+                f"diagnose --timeout {4 * (options.timeout_s or 1):g} …    (or a smaller problem, or --kernel NAME)",
+                EXIT_NOTHING_MEASURED,
+            )
+        if log.profiled and not log.no_kernels:
+            cause = explain_errors(log, outcome.tail, context)
+            raise cause or DiagnoseError(
+                f"{context.ncu_named} profiled {log.profiled} launches but wrote no report; it exited with status "
+                f"{exit_in_words(outcome.ncu_exit)}" + (f": {log.errors[-1]}" if log.errors else ""),
+                f"df -h {options.profile.parent}    (is the disk full?)",
+                EXIT_NOTHING_MEASURED,
+            )
+        raise explain_no_kernels(log, outcome.tail, context)
+    target_exit = log.target_exit
+    if target_exit is None and outcome.ncu_exit == 0:
+        target_exit = 0
+    return Collected(
+        profile=written if kept else None,
+        ncu_path=context.ncu,
+        ncu_version=context.version,
+        command=tuple(command),
+        target_exit=target_exit,
+        warnings=_warnings(outcome, options, context, kept),
+        left_out=_left_out(options.plan, log.profiled),
+        interrupted=outcome.interrupted,
+        timed_out=outcome.timed_out,
+        clock_control=options.plan.clock_control,
+        cache_control=options.plan.cache_control,
+        replay=options.plan.replay,
+        profiled=log.profiled,
+    )
+
+
+def _without(plan: Plan, unknown: tuple[str, ...]) -> Plan:
+    """The plan without the metrics that this ncu does not know (it names them by their beginning)."""
+    return replace(plan, metrics=tuple(m for m in plan.metrics if not m.startswith(unknown)))
+
+
+def _collect(options: CollectOptions, ncu: Path, version: str | None, progress: Callable[[str], None]) -> Collected:
+    dropped: tuple[str, ...] = ()
+    plan = options.plan
+    with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
+        log_file = Path(folder) / "ncu.log"
+        while True:
+            command = ncu_command(plan, options.target, ncu, version, options.profile.absolute(), log_file)
+            outcome = _execute(command, log_file, options, progress)
+            unknown = outcome.log.unknown_metrics
+            smaller = _without(plan, unknown) if unknown else plan
+            # ncu refuses unknown metrics before the target starts, so it can be asked again without them.
+            if not unknown or outcome.log.profiled or outcome.interrupted or smaller == plan:
+                break
+            dropped += unknown
+            plan = smaller
+            log_file.unlink(missing_ok=True)
+            progress(f"this ncu does not know {len(unknown)} metric(s); asking without them")
+    context = Context(ncu, version, options.target, plan.selection.kernel, outcome.ncu_exit)
+    collected = _conclude(outcome, replace(options, plan=plan), context, command)
+    if dropped:
+        lacking = f"not measured, because ncu {version or ''} does not know them: {', '.join(dropped)}"
+        collected = replace(collected, warnings=(lacking, *collected.warnings))
+    return collected
+
+
+def collect(options: CollectOptions, progress: Callable[[str], None]) -> Collected:
+    """Runs the target under ncu. Raises DiagnoseError where nothing was measured; keeps what was otherwise.
+
+    Fails before it profiles where the target cannot be run, the profile cannot be written, or there is no ncu.
+    """
+    target = resolve_target(options.target)
+    options = replace(options, target=target)
+    check_writable(options.profile.parent)
+    if options.target_output is not None:
+        check_writable(options.target_output.parent)
+    try:
+        reserve(options.profile)
+    except FileExistsError:
+        if options.profile.stat().st_size:
+            raise DiagnoseError(
+                f"{options.profile} exists and is not overwritten", "diagnose -o OTHER.html …    (another name)"
+            ) from None
+    try:
+        ncu = find_ncu(options.ncu)
+        if ncu is None:
+            raise DiagnoseError(
+                "no ncu (Nsight Compute) was found on PATH or in CUDA's usual places",
+                "diagnose doctor    (says how to get it; --ncu PATH or DIAGNOSE_NCU names one)",
+                EXIT_NOTHING_MEASURED,
+            )
+        version = ncu_version(ncu)
+        progress(f"ncu {version or '(unknown version)'} at {ncu} profiles {' '.join(target)}")
+        collected = _collect(options, ncu, version, progress)
+        if collected.profile is None:
+            options.profile.unlink(missing_ok=True)
+        return collected
+    except BaseException:
+        options.profile.unlink(missing_ok=True)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            if options.profile.stat().st_size == 0:
+                options.profile.unlink()
