@@ -1,0 +1,466 @@
+"""Reads recorded reports into a `Profile`: one child process a file, so that a bad file costs one error line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from diagnose.errors import DiagnoseError
+from diagnose.model import KernelProfile, Profile, Run, SassLine, Scalar, Series
+from diagnose.report_file import PACKED_SUFFIXES, REPORT_SUFFIXES, ReportFile, find_reports, open_report
+from diagnose.report_session import Session, read_session
+
+_MAX_RECORDS = 1 << 30  # bytes of output accepted from a child
+_PARALLEL = 4
+_STDERR_TAIL = 400
+
+
+def read_reports(
+    paths: Sequence[Path],
+    *,
+    timeout_s: float = 300,
+    memory_bytes: int = 8 << 30,
+    source: bool = True,
+    metrics: Callable[[str], bool] | None = None,
+) -> Profile:
+    """Everything that the reports hold, in the order given.
+
+    `timeout_s` and `memory_bytes` bound the child process of each file; `source=False` leaves source texts out;
+    `metrics` keeps only the scalar metrics whose name it accepts. A report that cannot be read at all is an error
+    when it was named, or when nothing else can be read; one found in a folder is listed in `lost`.
+    """
+    files = find_reports(paths)
+    limits = _Limits(timeout_s, memory_bytes, source)
+    workers = max(1, min(len(files), os.cpu_count() or 1, _PARALLEL))
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(lambda file: _read_or_error(file, limits), files))
+    errors = [r for r in results if isinstance(r, DiagnoseError)]
+    fatal = next((r for f, r in zip(files, results, strict=True) if f.named and isinstance(r, DiagnoseError)), None)
+    if fatal is None and len(errors) == len(files):
+        fatal = errors[0]
+    if fatal is not None:
+        raise fatal
+    warnings = [f"{e.message}: left out" for e in errors]
+    lost = [e.message for e in errors]
+    runs: list[Run] = []
+    kernels: list[KernelProfile] = []
+    for result in results:
+        if isinstance(result, DiagnoseError):
+            continue
+        for kernel in result.kernels:
+            kept = kernel if metrics is None else _only(kernel, metrics)
+            kernels.append(replace(kept, run=len(runs), index=len(kernels)))
+        runs.append(result.run)
+        warnings += result.warnings
+        lost += result.lost
+    return Profile(tuple(_with_ranks(runs)), tuple(kernels), tuple(warnings), tuple(lost))
+
+
+@dataclass(frozen=True)
+class _Limits:
+    timeout_s: float
+    memory_bytes: int
+    source: bool
+
+
+@dataclass
+class _Report:
+    """What was read from one file."""
+
+    run: Run
+    kernels: list[KernelProfile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+def _read_or_error(file: ReportFile, limits: _Limits) -> _Report | DiagnoseError:
+    try:
+        return _read(file.path, limits)
+    except DiagnoseError as error:
+        return error
+
+
+def _read(path: Path, limits: _Limits) -> _Report:
+    with open_report(path) as opened:
+        session = read_session(opened.path)
+        module = _choose_module(session)
+        child = _run_child(opened.path, limits, module)
+    records = _Records(path)
+    for record in child.records:
+        records.take(record)
+    report = _Report(_run(path, session, records.kernels), records.kernels, records.warnings, records.lost)
+    module_version = records.module or module.version
+    ended = None if records.ended else _end_of_child(child, limits)
+    if not report.kernels:
+        raise _nothing_readable(path, session, opened.cut, ended, records, module_version)
+    if opened.cut:
+        report.warnings.append(f"{path}: {opened.cut}; what was before that is used")
+    if not session.complete:
+        report.warnings.append(f"{path} is truncated: it ends after {session.size:,} bytes inside a block of data")
+        report.lost = report.lost or [f"{path}: what came after byte {session.size:,}"]
+    elif len(report.kernels) + len(report.lost) < session.results:
+        missing = session.results - len(report.kernels) - len(report.lost)
+        report.lost.append(f"{path}: {missing} of {session.results} results are not shown by ncu_report")
+    if ended:
+        report.lost.append(f"{path}: results after the first {len(report.kernels)}: the reader {ended}")
+    if _newer(session.ncu_version, module_version):
+        report.warnings.append(
+            f"{path} was written by ncu {session.ncu_version} and read by the older ncu_report {module_version}: "
+            "metrics may be missing"
+        )
+    if report.lost:
+        report.warnings.append(
+            f"{path} was read in part: {len(report.kernels)} results; lost: {'; '.join(report.lost)}"
+        )
+    return report
+
+
+# --- the child process ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Child:
+    """How the child ended; `status` None means that it ran past its time."""
+
+    records: list[Any]
+    status: int | None
+    stderr: str
+
+
+def _run_child(report: Path, limits: _Limits, module: _Module) -> _Child:
+    package = Path(__file__).resolve().parent
+    options = {"memory_bytes": limits.memory_bytes, "source": limits.source, "module_dir": module.folder}
+    with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
+        output, errors = Path(name, "records"), Path(name, "stderr")
+        command = [sys.executable, "-m", "diagnose.report_worker", str(report), str(output), json.dumps(options)]
+        with errors.open("wb") as stderr:
+            # The folder of the package is the working directory: `-m` puts it first on the path, so that no file of
+            # the user's folder is imported, and a crash leaves no core file there.
+            child = subprocess.Popen(
+                command,
+                cwd=package.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            status: int | None = None
+            try:
+                status = child.wait(limits.timeout_s)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                if status is None:
+                    child.kill()
+                    child.wait()
+        tail = errors.read_bytes()[-_STDERR_TAIL:].decode("utf-8", "replace").strip()
+        return _Child(list(_records(output)), status, tail)
+
+
+def _records(output: Path) -> Iterator[Any]:
+    """The complete records of a child's output; a last line that was cut off, or anything that is no JSON, ends it."""
+    if not output.exists() or output.stat().st_size > _MAX_RECORDS:
+        return
+    with output.open("rb") as file:
+        for line in file:
+            try:
+                yield json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                return
+
+
+def _end_of_child(child: _Child, limits: _Limits) -> str:
+    if child.status is None:
+        return f"did not finish within {limits.timeout_s:g} s"
+    out_of_memory = f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory"
+    if any(isinstance(r, dict) and r.get("kind") == "error" and r.get("what") == "memory" for r in child.records):
+        return out_of_memory
+    if "bad_alloc" in child.stderr or "MemoryError" in child.stderr or "std::length_error" in child.stderr:
+        return out_of_memory
+    if child.status < 0:
+        try:
+            name = signal.Signals(-child.status).name
+        except ValueError:
+            name = f"signal {-child.status}"
+        return "was killed (SIGKILL), probably for want of memory" if name == "SIGKILL" else f"crashed ({name})"
+    said = next((str(r.get("text")) for r in child.records if isinstance(r, dict) and r.get("kind") == "error"), "")
+    said = said or (child.stderr.splitlines() or ["no message"])[-1]
+    return f"failed with exit status {child.status}: {said[:200]}"
+
+
+def _nothing_readable(
+    path: Path, session: Session, cut: str | None, ended: str | None, records: _Records, module_version: str | None
+) -> DiagnoseError:
+    again = "copy the file again, or profile again: the run that wrote it may have ended early"
+    install = f"{sys.executable} -m pip install --upgrade ncu-report"
+    if records.error == "module":
+        message = f"{path} cannot be read: the Python module ncu_report is not usable ({records.error_text})"
+        return DiagnoseError(message, install)
+    if ended:
+        return DiagnoseError(f"{path} could not be read: the reader {ended}", again)
+    if _newer(session.ncu_version, module_version):
+        return DiagnoseError(
+            f"{path} was written by ncu {session.ncu_version}, too new for ncu_report {module_version}",
+            f"{install}; or name that ncu in DIAGNOSE_NCU: the module in its folder is used then",
+        )
+    if cut or not session.complete:
+        where = cut or f"it ends after {session.size:,} bytes inside a block of data"
+        return DiagnoseError(f"{path} is truncated and holds no readable result: {where}", again)
+    if session.results:
+        return DiagnoseError(f"{path} is damaged: none of its {session.results} results can be read", again)
+    return DiagnoseError(
+        f"{path} is truncated or empty: it holds 0 results in {session.size:,} bytes",
+        "ncu profiled no kernel in that run: check its filters and the target's exit status, then: diagnose TARGET",
+    )
+
+
+# --- which ncu_report ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The module for the child: its folder when it is not the installed one, and its version if known."""
+
+    folder: str | None
+    version: str | None
+
+
+def _choose_module(session: Session) -> _Module:
+    """The installed module; where it is absent or older than the report, the one in ncu's own tree."""
+    try:
+        installed = metadata.version("ncu-report")
+    except metadata.PackageNotFoundError:
+        installed = None
+    if installed and not _newer(session.ncu_version, installed):
+        return _Module(None, installed)
+    trees = sorted(_trees(), key=_version_in, reverse=True)
+    for folder in trees:
+        if not installed or _version_in(folder) > _numbers(installed):
+            return _Module(str(folder), ".".join(map(str, _version_in(folder))) or None)
+    return _Module(None, installed)
+
+
+def _trees() -> Iterator[Path]:
+    """Folders with a module `ncu_report` in the trees of the ncu that would be used and of those in the usual place."""
+    ncu = os.environ.get("DIAGNOSE_NCU") or shutil.which("ncu")
+    roots = list(Path(ncu).resolve().parents[:3]) if ncu else []
+    usual = Path("/opt/nvidia/nsight-compute")
+    if usual.is_dir():
+        roots += sorted(usual.iterdir())
+    for root in roots:
+        folder = root / "extras" / "python"
+        if (folder / "ncu_report.py").is_file():
+            yield folder
+
+
+def _version_in(folder: Path) -> tuple[int, ...]:
+    versions = re.findall(r"20\d\d(?:\.\d+)+", str(folder))
+    return _numbers(versions[-1]) if versions else ()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version)[:3])
+
+
+def _newer(report: str | None, module: str | None) -> bool:
+    """Whether a report was written by a newer release than the module; patch levels keep the format."""
+    return bool(report and module) and _numbers(report or "")[:2] > _numbers(module or "")[:2]
+
+
+# --- records to dataclasses ----------------------------------------------------------------------------------------
+
+
+class _Records:
+    """Takes a child's records one by one. The child parsed untrusted bytes: types are checked here, not believed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kernels: list[KernelProfile] = []
+        self.warnings: list[str] = []
+        self.lost: list[str] = []
+        self.module: str | None = None
+        self.ended = False
+        self.error: str | None = None
+        self.error_text = ""
+        self._sources: dict[str, str] = {}
+
+    def take(self, record: object) -> None:
+        """Adds one record."""
+        data = _mapping(record)
+        kind = data.get("kind")
+        if kind == "start":
+            self.module = _text_or_none(data.get("module"))
+        elif kind == "source":
+            self._sources[str(data.get("name"))] = str(data.get("text"))
+        elif kind == "kernel":
+            self._kernel(data)
+        elif kind == "lost":
+            self._lose(data, str(data.get("reason")))
+        elif kind == "end":
+            self.ended = True
+        elif kind == "error":
+            self.error, self.error_text = str(data.get("what")), str(data.get("text"))[:300]
+
+    def _kernel(self, data: Mapping[str, Any]) -> None:
+        try:
+            kernel = _kernel(data, self._sources)
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            self._lose(data, f"the reader returned it malformed ({type(error).__name__}: {error})")
+            return
+        self.kernels.append(kernel)
+        self.warnings += [f"{self.path}, result {kernel.index} ({kernel.name}): {n}" for n in _texts(data["notes"])]
+
+    def _lose(self, data: Mapping[str, Any], reason: str) -> None:
+        self.lost.append(f"{self.path}: result {data.get('index')} ({reason})")
+
+
+def _kernel(data: Mapping[str, Any], sources: Mapping[str, str]) -> KernelProfile:
+    return KernelProfile(
+        run=0,
+        index=int(data["index"]),
+        name=_text(data["name"]),
+        demangled=_text(data["demangled"]),
+        workload=_text(data["workload"]),
+        metrics={_text(k): v if isinstance(v, str) else float(v) for k, v in _mapping(data["metrics"]).items()},
+        units={_text(k): _text(v) for k, v in _mapping(data["units"]).items()},
+        not_finite=_texts(data["not_finite"]),
+        opcodes=_numbers_by_name(data["opcodes"]),
+        thread_opcodes=_numbers_by_name(data["thread_opcodes"]),
+        lines=tuple(_line(*entry) for entry in data["lines"]),
+        timeline=tuple(Series(_text(m), _text(u), tuple(map(float, values))) for m, u, values in data["timeline"]),
+        sources={name: sources[name] for name in _texts(data["sources"]) if name in sources},
+        nvtx=_texts(data["nvtx"]),
+        ncu_rules=tuple({_text(k): _text(v) for k, v in _mapping(rule).items()} for rule in data["rules"]),
+    )
+
+
+def _line(
+    pc: int, text: str, columns: Sequence[float | None], stalls: object, not_issued: object, file: object, line: object
+) -> SassLine:
+    executed, thread_executed, samples, wavefronts, wavefronts_ideal, sectors, sectors_ideal = (
+        None if value is None else float(value) for value in columns
+    )
+    by_reason = {reason: int(count) for reason, count in _numbers_by_name(stalls).items()}
+    if samples is None and by_reason:
+        samples = float(sum(by_reason.values()))  # a report without the total: every sample has one reason
+    return SassLine(
+        pc=int(pc),
+        text=_text(text),
+        executed=executed,
+        thread_executed=thread_executed,
+        samples=None if samples is None else int(samples),
+        stalls=by_reason,
+        not_issued={reason: int(count) for reason, count in _numbers_by_name(not_issued).items()},
+        file=_text_or_none(file),
+        line=int(line) if isinstance(line, int) else None,
+        shared_wavefronts=wavefronts,
+        shared_wavefronts_ideal=wavefronts_ideal,
+        l2_sectors=sectors,
+        l2_sectors_ideal=sectors_ideal,
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} instead of an object")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{type(values).__name__} instead of a list")
+    return tuple(map(_text, values))
+
+
+def _numbers_by_name(values: object) -> dict[str, float]:
+    return {_text(name): float(value) for name, value in _mapping(values).items()}
+
+
+def _only(kernel: KernelProfile, wanted: Callable[[str], bool]) -> KernelProfile:
+    metrics: dict[str, Scalar] = {name: value for name, value in kernel.metrics.items() if wanted(name)}
+    return replace(kernel, metrics=metrics, units={n: u for n, u in kernel.units.items() if n in metrics})
+
+
+# --- the run -------------------------------------------------------------------------------------------------------
+
+
+def _run(path: Path, session: Session, kernels: Sequence[KernelProfile]) -> Run:
+    passes = [n for k in kernels if (n := k.number("profiler__replayer_passes")) is not None]
+    return Run(
+        source=str(path),
+        ncu_version=session.ncu_version,
+        command=session.command,
+        clock_control=session.option("--clock-control", "base"),
+        cache_control=session.option("--cache-control", "all"),
+        replay=session.option("--replay-mode", "kernel"),
+        passes_total=int(sum(passes)) if passes else None,
+        rank=_rank(path.name, session.output),
+        host=session.host,
+    )
+
+
+_RANK_VARIABLE = re.compile(r"%q\{[A-Z0-9_]*(?:RANK|PROCID)[A-Z0-9_]*\}")
+_RANK_IN_NAME = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,6})(?=[._-]|$)", re.IGNORECASE)
+
+
+def _stem(name: str) -> str:
+    for suffix in (*PACKED_SUFFIXES, *REPORT_SUFFIXES):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _rank(name: str, output: str | None) -> int | None:
+    """The rank by the file's name: where ncu's `-o` had `%q{…RANK}`, or after the word rank."""
+    stem = _stem(name)
+    if output and (variable := _RANK_VARIABLE.search(output)):
+        before, after = output[: variable.start()], _stem(output[variable.end() :])
+        pattern = f"{_template(before.rpartition('/')[2])}(\\d{{1,6}}){_template(after)}"
+        if match := re.fullmatch(pattern, stem):
+            return int(match.group(1))
+    match = _RANK_IN_NAME.search(stem)
+    return int(match.group(1)) if match else None
+
+
+def _template(text: str) -> str:
+    """A pattern for a part of ncu's output name: `%h`, `%p`, `%i` and `%q{X}` stand for what is not known."""
+    parts = re.split(r"%q\{\w*\}|%\w", text)
+    return ".*?".join(map(re.escape, parts))
+
+
+def _with_ranks(runs: Sequence[Run]) -> list[Run]:
+    """Ranks by number where several reports differ in one number only and those count 0, 1, 2 …"""
+    if len(runs) < 2 or any(run.rank is not None for run in runs):
+        return list(runs)
+    stems = [_stem(Path(run.source).name) for run in runs]
+    digits = [re.findall(r"\d+", stem) for stem in stems]
+    if len({re.sub(r"\d+", "#", stem) for stem in stems}) > 1:
+        return list(runs)
+    varying = [at for at in range(len(digits[0])) if len({d[at] for d in digits}) > 1]
+    if len(varying) != 1:
+        return list(runs)
+    ranks = [int(d[varying[0]][:9]) for d in digits]
+    if sorted(ranks) != list(range(len(runs))):
+        return list(runs)
+    return [replace(run, rank=rank) for run, rank in zip(runs, ranks, strict=True)]
