@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from diagnose.model import Ceiling, Fact, KernelProfile, Limit, Scalar
+from diagnose.model import Ceiling, Fact, KernelProfile, Scalar
 
 # ncu rounds percentages of short launches up; beyond this a percentage of elapsed time contradicts itself (trap 21).
 _LARGEST_BELIEVABLE_SHARE = 1.2
@@ -41,7 +41,6 @@ class Context:
     available_paths: frozenset[str]
     catalogue: Mapping[str, FactDefinition]
     declared: Mapping[str, Scalar] = field(default_factory=dict)
-    limits: tuple[Limit, ...] = ()
     _values: dict[str, Fact] = field(default_factory=dict)
     _missing: list[set[str]] = field(default_factory=list)
     _cache: dict[str, object] = field(default_factory=dict)

@@ -1,0 +1,288 @@
+"""Facts on the executed code: opcode families, data paths, active lanes, software-path fingerprints."""
+
+from __future__ import annotations
+
+from diagnose.facts.context import Context, FactDefinition
+from diagnose.model import Scalar
+from diagnose.sass import mix
+from diagnose.sass.text import parse
+
+_OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
+
+
+def _opcodes(c: Context) -> bool:
+    if not c.kernel.opcodes:
+        c.miss(_OPCODES)
+        return False
+    return True
+
+
+def _share(*prefixes: str):  # type: ignore[no-untyped-def]
+    def compute(c: Context) -> Scalar | None:
+        if not _opcodes(c):
+            return None
+        return mix.count(c.kernel.opcodes, *prefixes) / sum(c.kernel.opcodes.values())
+
+    return compute
+
+
+def _count(*prefixes: str):  # type: ignore[no-untyped-def]
+    def compute(c: Context) -> Scalar | None:
+        return mix.count(c.kernel.opcodes, *prefixes) if _opcodes(c) else None
+
+    return compute
+
+
+def _executed(c: Context) -> float | None:
+    return c.number("smsp__inst_executed.sum", "sm__inst_executed.sum")
+
+
+def _by_address_ratio(c: Context) -> float | None:
+    """Instructions summed over addresses against the hardware counter: 1 unless counters belong to another launch (trap 15)."""
+    counted = c.number("smsp__inst_executed.sum", "sm__inst_executed.sum")
+    by_address = c.number("diagnose__inst_executed_by_address")
+    if by_address is None and c.kernel.opcodes:
+        by_address = sum(c.kernel.opcodes.values())
+    return by_address / counted if counted and by_address else None
+
+
+def _active_lanes(c: Context) -> float | None:
+    value = c.number(
+        "smsp__thread_inst_executed_per_inst_executed.ratio", "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
+    )
+    return min(value / 32, 1.0) if value is not None else None
+
+
+def _lanes_on(c: Context) -> float | None:
+    value = c.number("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
+    return min(value / 32, 1.0) if value is not None else None
+
+
+def _branch_uniformity(c: Context) -> float | None:
+    value = c.number("smsp__sass_average_branch_targets_threads_uniform.pct")
+    return min(value / 100, 1.0) if value is not None else None
+
+
+def _wgmma_n(c: Context) -> float | None:
+    return mix.wgmma_n(c.kernel.opcodes) if _opcodes(c) else None
+
+
+def _tensor_instructions(c: Context) -> float | None:
+    """Executed Tensor instructions by opcode: a little Tensor pipe activity without an MMA opcode is not Tensor work (trap 18)."""
+    if not _opcodes(c):
+        return None
+    return mix.count(c.kernel.opcodes, "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA")  # fmt: skip
+
+
+def _wgmma_per_wait(c: Context) -> float | None:
+    """wgmma instructions for each wait for their results (WARPGROUP.DEPBAR, or `gsb0` on the instruction)."""
+    if not _opcodes(c):
+        return None
+    issued = mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA", "BGMMA")
+    waits = mix.count(c.kernel.opcodes, "WARPGROUP.DEPBAR")
+    if not issued:
+        return None
+    return issued / waits if waits else issued
+
+
+def _fma_per_load(c: Context) -> float | None:
+    """FMA instructions (FFMA, HFMA2, DFMA) for each load from shared or global memory: high in register-tiled matrix work."""
+    if not _opcodes(c):
+        return None
+    fma = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA", "IDP", "IMAD.U24")
+    loads = mix.count(c.kernel.opcodes, "LDS", "LDG", "LD")
+    return fma / loads if loads else None
+
+
+def _outer_product(c: Context) -> float | None:
+    """How often a register loaded by LDS or LDG is a multiplicand of an FMA before it is overwritten, on average.
+
+    In an outer product each loaded value is used in many FMAs; in a dot product, a stencil or a filter once or twice.
+    Counted over the code that holds 80 % of the executed FMAs. None without source counters.
+    """
+    if not c.kernel.lines:
+        c.miss("source counters (SASS by address)")
+        return None
+    uses = loads = 0.0
+    live: set[str] = set()
+    fma_like = {"FFMA", "HFMA2", "DFMA", "IMAD", "IDP"}
+    most = max((line.executed or 0.0 for line in c.kernel.lines), default=0.0)
+    for line in c.kernel.lines:
+        executed = line.executed or 0.0
+        # The inner loop executes far more often than what surrounds it.
+        if executed < 0.25 * most:
+            continue
+        instruction = parse(line.text)
+        if instruction is None:
+            continue
+        if instruction.base in fma_like:
+            uses += len(instruction.sources & live)
+        elif instruction.base in {"LDS", "LDG"}:
+            live |= instruction.destinations
+            loads += len(instruction.destinations)
+    return uses / loads if loads else 0.0
+
+
+def _software_division(c: Context) -> float | None:
+    """Share of instructions that belong to software paths (division, modulo, pow, trigonometry) by their fingerprints.
+
+    I2F.…RP / F2I.…TRUNC around MUFU.RCP is an integer division of about 20 instructions (seen in nvcc's output, sm_70 to
+    sm_120); MUFU.LG2 with MUFU.EX2 in one kernel is pow; calls (CALL.REL) reach division and slow paths of libdevice.
+    """
+    if not _opcodes(c):
+        return None
+    total = sum(c.kernel.opcodes.values())
+    integer = sum(
+        n for op, n in c.kernel.opcodes.items() if op.startswith("I2F") and ".RP" in op
+    )  # one a division by a run-time divisor
+    per_division = 20.0
+    calls = mix.count(c.kernel.opcodes, "CALL.REL", "RET.REL")
+    log2 = mix.count(c.kernel.opcodes, "MUFU.LG2")
+    exp2 = mix.count(c.kernel.opcodes, "MUFU.EX2")
+    per_pow = 30.0  # instructions of powf beside its LG2 and EX2 (nvcc 13.0 listing)
+    wide = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("IMAD.WIDE.U32.X") or op == "IMAD.HI.U32")
+    estimate = integer * per_division + min(log2, exp2) * per_pow + calls * 12.0 + wide * 0.0
+    return min(1.0, estimate / total)
+
+
+def _debug_build(c: Context) -> bool | None:
+    """A -G build: half of the instructions are MOV and registers go through local memory (trap 14)."""
+    if not _opcodes(c):
+        return None
+    total = sum(c.kernel.opcodes.values())
+    moves = mix.count(c.kernel.opcodes, "MOV", "IMAD.MOV")
+    return moves / total > 0.40  # optimised code here stays under 15 %; -G builds were seen at 50 %
+
+
+def _instructions(c: Context) -> float | None:
+    return c.number("diagnose__sass_instructions")
+
+
+def _code_bytes(c: Context) -> float | None:
+    n = c.number("diagnose__sass_instructions")
+    return n * 16 if n is not None else None  # 16 bytes an instruction from sm_70 on
+
+
+def _copy_through_registers(c: Context) -> float | None:
+    """Bytes that went from global memory through registers into shared memory (STS of loaded data), of those loaded by LDG."""
+    if not c.kernel.thread_opcodes:
+        c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+        return None
+    loaded = mix.bytes_asked(c.kernel.thread_opcodes, "LDG")
+    stored = mix.bytes_asked(c.kernel.thread_opcodes, "STS")
+    return min(1.0, stored / loaded) if loaded else 0.0
+
+
+def _bytes_per_tma(c: Context) -> float | None:
+    copies = mix.count(c.kernel.opcodes, "UTMALDG", "UBLKCP") if c.kernel.opcodes else 0.0
+    moved = c.kernel.number("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum")
+    if moved is None:
+        sectors = c.kernel.number("l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum")
+        moved = sectors * 32 if sectors is not None else c.kernel.number("l1tex__m_xbar2l1tex_read_bytes.sum")
+    if not copies or moved is None:
+        return None
+    return moved / copies
+
+
+def _fp64_share_of_time(c: Context) -> float | None:
+    return c.value("fp64_utilization")
+
+
+def _has_double_data(c: Context) -> bool | None:
+    """Whether double arithmetic works on double data: 64-bit loads or stores beside DFMA, without conversions around them."""
+    if not _opcodes(c):
+        return None
+    double = mix.count(c.kernel.opcodes, "DFMA", "DADD", "DMUL", "DSETP", "DMMA")
+    if not double:
+        return False
+    converted = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and ".F64" in op)
+    wide = sum(
+        n for op, n in c.kernel.opcodes.items()
+        if op.split(".", 1)[0] in {"LDG", "LD", "LDS", "STG"} and ("64" in op.split(".") or "128" in op.split("."))
+    )  # fmt: skip
+    return wide > 0 and converted < 0.1 * double
+
+
+def _conversion_share(c: Context) -> float | None:
+    if not _opcodes(c):
+        return None
+    return mix.count(c.kernel.opcodes, "F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I", "FRND", "I2IP", "F2IP") / sum(c.kernel.opcodes.values())  # fmt: skip
+
+
+def _sfu_conversions(c: Context) -> float | None:
+    """Conversions of all instructions on the XU pipe (F2F, F2I, I2F, FRND run there with MUFU)."""
+    if not _opcodes(c):
+        return None
+    conversions = mix.count(c.kernel.opcodes, "F2F", "F2I", "I2F", "FRND")
+    special = mix.count(c.kernel.opcodes, "MUFU")
+    return conversions / (conversions + special) if conversions + special else 0.0
+
+
+def _integer_on_fma(c: Context) -> float | None:
+    """IMAD of all instructions on the FMA pipe: a full FMA pipe may do integer work."""
+    if not _opcodes(c):
+        return None
+    integer = mix.count(c.kernel.opcodes, "IMAD", "IDP", "IMUL")
+    floating = mix.count(c.kernel.opcodes, "FFMA", "FMUL", "FADD", "HFMA2", "HADD2", "HMUL2")
+    return integer / (integer + floating) if integer + floating else 0.0
+
+
+def _index_share(c: Context) -> float | None:
+    """Integer arithmetic (IMAD, IADD3, LEA, SHF, LOP3, their uniform forms) of all instructions."""
+    return _share("IMAD", "IADD3", "IADD", "LEA", "SHF", "LOP3", "VIADD", "UIMAD", "UIADD3", "ULEA", "USHF", "IABS", "ISETP", "UISETP", "SEL")(c)  # type: ignore[no-any-return]  # fmt: skip
+
+
+def _paths(c: Context) -> str | None:
+    return " ".join(mix.paths(c.kernel.opcodes)) if _opcodes(c) else None
+
+
+def _fp8_emulated(c: Context) -> float | None:
+    """FP8 unpacking (F2FP….E4M3/E5M2 to half) beside 16-bit MMA: emulated FP8, as a share of MMA instructions."""
+    if not _opcodes(c):
+        return None
+    unpack = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2FP") and ("E4M3" in op or "E5M2" in op) and "UNPACK" in op)  # fmt: skip
+    mma = mix.count(c.kernel.opcodes, "HMMA")
+    return unpack / mma if mma else 0.0
+
+
+FACTS: tuple[FactDefinition, ...] = (
+    FactDefinition("instructions", "count", "Executed warp instructions.", _executed, ("smsp__inst_executed.sum",)),
+    FactDefinition("instructions_by_address_ratio", "ratio", "Instructions summed over addresses over the hardware counter.", _by_address_ratio, ("inst_executed",)),
+    FactDefinition("code_bytes", "byte", "Size of the kernel's code.", _code_bytes),
+    FactDefinition("paths", "text", "Data paths that executed, by opcode.", _paths, (_OPCODES,), "opcodes"),
+    FactDefinition("active_lanes", "share", "Lanes active an instruction, of 32.", _active_lanes, ("smsp__thread_inst_executed_per_inst_executed.ratio",)),
+    FactDefinition("lanes_on", "share", "Lanes active and not predicated off an instruction, of 32.", _lanes_on, ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",)),
+    FactDefinition("branch_uniformity", "share", "Branches whose lanes all go one way.", _branch_uniformity, ("smsp__sass_average_branch_targets_threads_uniform.pct",)),
+    FactDefinition("tensor_instructions", "count", "Executed MMA instructions of any path.", _tensor_instructions, (_OPCODES,), "opcodes"),
+    FactDefinition("wgmma_n", "count", "N of the wgmma shape that does most of the work.", _wgmma_n, (), "opcodes"),
+    FactDefinition("wgmma_per_wait", "ratio", "wgmma instructions for each wait.", _wgmma_per_wait, (), "opcodes"),
+    FactDefinition("fma_per_load", "ratio", "FMA instructions for each load.", _fma_per_load, (), "opcodes"),
+    FactDefinition("fma_uses_per_loaded_value", "ratio", "FMA uses of each loaded register in the hot code.", _outer_product, ("inst_executed",), "lines"),
+    FactDefinition("fma_share", "share", "FFMA of all instructions.", _share("FFMA"), (_OPCODES,), "opcodes"),
+    FactDefinition("half_fma_share", "share", "HFMA2 (arithmetic, not the .MMA constant idiom) of all instructions.", _share("HFMA2.BF16*", "HFMA2"), (), "opcodes"),
+    FactDefinition("double_share", "share", "DFMA, DADD, DMUL of all instructions.", _share("DFMA", "DADD", "DMUL"), (), "opcodes"),
+    FactDefinition("double_conversions", "count", "Conversions between double and float.", lambda c: sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and "F64" in op) if _opcodes(c) else None, (), "opcodes"),
+    FactDefinition("has_double_data", "flag", "Whether double arithmetic works on double data.", _has_double_data, (), "opcodes"),
+    FactDefinition("software_path_share", "share", "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.", _software_division, (), "opcodes"),
+    FactDefinition("integer_share", "share", "Integer and address arithmetic of all instructions.", _index_share, (), "opcodes"),
+    FactDefinition("integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"),
+    FactDefinition("conversion_share", "share", "Type conversions of all instructions.", _conversion_share, (), "opcodes"),
+    FactDefinition("conversions_on_sfu", "share", "Conversions of the instructions on the XU pipe.", _sfu_conversions, (), "opcodes"),
+    FactDefinition("mma_instructions", "count", "Executed warp-level MMA (HMMA).", _count("HMMA"), (), "opcodes"),
+    FactDefinition("wgmma_instructions", "count", "Executed wgmma of any type.", _count("HGMMA", "QGMMA", "IGMMA", "BGMMA"), (), "opcodes"),
+    FactDefinition("tma_instructions", "count", "Executed TMA loads (UTMALDG, UBLKCP).", _count("UTMALDG", "UBLKCP"), (), "opcodes"),
+    FactDefinition("cp_async_instructions", "count", "Executed cp.async (LDGSTS).", _count("LDGSTS"), (), "opcodes"),
+    FactDefinition("barrier_instructions", "count", "Executed BAR.", _count("BAR"), (), "opcodes"),
+    FactDefinition("global_atomic_instructions", "count", "Executed ATOM, ATOMG, RED.", _count("ATOM", "ATOMG", "RED", "REDG"), (), "opcodes"),
+    FactDefinition("shared_atomic_instructions", "count", "Executed ATOMS.", _count("ATOMS"), (), "opcodes"),
+    FactDefinition("global_load_instructions", "count", "Executed LDG.", _count("LDG", "LD"), (), "opcodes"),
+    FactDefinition("global_atomic_share", "share", "ATOM, ATOMG and RED of all instructions.", _share("ATOM", "ATOMG", "RED", "REDG"), (), "opcodes"),
+    FactDefinition("shared_load_share", "share", "LDS of all instructions.", _share("LDS"), (), "opcodes"),
+    FactDefinition("sleep_instructions", "count", "Executed NANOSLEEP.", _count("NANOSLEEP"), (), "opcodes"),
+    FactDefinition("fence_instructions", "count", "Executed MEMBAR and cache-control fences.", _count("MEMBAR", "ERRBAR", "CCTL"), (), "opcodes"),
+    FactDefinition("move_share", "share", "MOV of all instructions.", _share("MOV", "IMAD.MOV"), (), "opcodes"),
+    FactDefinition("debug_build", "flag", "Compiled without optimisation (-G), by its MOVs.", _debug_build, (), "opcodes"),
+    FactDefinition("copied_through_registers", "share", "Bytes stored to shared memory by STS over bytes loaded by LDG.", _copy_through_registers, (), "opcodes"),
+    FactDefinition("bytes_per_tma", "byte", "Bytes that one TMA instruction moves.", _bytes_per_tma, ("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",), "opcodes"),
+    FactDefinition("fp8_emulated", "ratio", "FP8 unpack instructions beside each 16-bit MMA.", _fp8_emulated, (), "opcodes"),
+)  # fmt: skip

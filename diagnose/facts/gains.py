@@ -1,0 +1,342 @@
+"""What a fix can recover, from the next bound: shares of the kernel's time (`stake_*` facts).
+
+Two arguments, both from the limits model and never from the size of a stall bar alone:
+
+- *Waste on a resource*: the same bounds with the waste removed. T_after / T >= max(U'), and a kernel that reaches the
+  fraction max(U) of its bound today is expected to reach the same fraction afterwards: 1 - max(U') / max(U).
+- *Waiting that nothing covers*: the exposed share of time, but no more than what the binding resource leaves: 1 - max(U).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.pipes import all_limits
+
+# A fixed kernel reaches about this share of its binding ceiling: what healthy kernels in the recorded reports reach
+# (copies, reductions and library GEMMs sit at 0.88 to 1.0 of their limit).
+ACHIEVABLE = 0.90
+
+# wgmma's peak over warp-level mma's on sm_90: 4096 against 2730.7 bf16 operations a cycle and SM (ncu's own peaks).
+MMA_OF_WGMMA = 2 / 3
+
+
+def removed(c: Context, factors: Mapping[str, float]) -> float | None:
+    """At stake when the work of each resource is multiplied by its factor (1 when absent)."""
+    limits = all_limits(c)
+    if not limits:
+        return None
+    before = max(limit.utilization for limit in limits)
+    after = max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits)
+    return max(0.0, 1 - after / before) if before > 0 else 0.0
+
+
+def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
+    """The most that can be at stake: the next bound itself, reached in full."""
+    limits = all_limits(c)
+    if not limits:
+        return None
+    return max(0.0, 1 - max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits))
+
+
+def bounded(c: Context, share: float | None) -> float | None:
+    """A waiting share, limited by what the binding resource leaves when it is used as well as healthy kernels use it."""
+    top = c.value("top_utilization")
+    if share is None:
+        return None
+    if top is None:
+        return share
+    return max(0.0, min(share, 1 - top / ACHIEVABLE))
+
+
+def _waiting(*facts: str):  # type: ignore[no-untyped-def]
+    """Fact function: the sum of exposed shares, bounded. Unknown only when every one is unknown."""
+
+    def compute(c: Context) -> float | None:
+        known = [v for v in (c.value(name) for name in facts) if v is not None]
+        return bounded(c, sum(known)) if known else None
+
+    return compute
+
+
+def _load_factors(c: Context) -> dict[str, float] | None:
+    """Factors when loads fetch only what was asked for."""
+    waste, loads = c.value("load_waste"), c.value("load_l2_bytes")
+    stores = c.value("store_l2_bytes")
+    if waste is None or loads is None:
+        return None
+    share_of_l2 = loads / (loads + (stores or 0.0)) if loads else 0.0
+    factors = {"l2": 1 - waste * share_of_l2}
+    hbm_read, hbm, asked = c.value("hbm_read_bytes"), c.value("hbm_bytes"), c.value("load_bytes_asked")
+    if hbm_read and hbm and asked is not None:
+        factors["hbm"] = 1 - max(0.0, hbm_read - asked) / hbm
+    shared = c.value("shared_wavefront_share")
+    factors["l1"] = 1 - waste * (1 - (shared or 0.0))
+    return factors
+
+
+def _uncoalesced(c: Context) -> float | None:
+    factors = _load_factors(c)
+    if factors is None:
+        return None
+    store = _store_factors(c)
+    if store:
+        # Both directions of one access pattern (a transpose through L2) count once each on the resource they use.
+        factors["l2"] = max(0.0, factors["l2"] + store["l2"] - 1)
+        factors["l1"] = max(0.0, factors["l1"] + store["l1"] - 1)
+        factors["hbm"] = max(0.0, factors.get("hbm", 1.0) + store.get("hbm", 1.0) - 1)
+    return removed(c, factors)
+
+
+def _store_factors(c: Context) -> dict[str, float] | None:
+    waste, stores = c.value("store_waste"), c.value("store_l2_bytes")
+    loads = c.value("load_l2_bytes")
+    if waste is None or stores is None:
+        return None
+    share_of_l2 = stores / (stores + (loads or 0.0)) if stores else 0.0
+    factors = {"l2": 1 - waste * share_of_l2, "l1": 1 - waste * share_of_l2}
+    fill, hbm, written = c.value("write_fill_bytes"), c.value("hbm_bytes"), c.value("hbm_write_bytes")
+    asked = c.value("store_bytes_asked")
+    if fill is not None and hbm and written is not None and asked is not None and waste > 0.05:
+        factors["hbm"] = max(0.0, 1 - (fill + max(0.0, written - asked)) / hbm)
+    return factors
+
+
+def _partial_writes(c: Context) -> float | None:
+    factors = _store_factors(c)
+    return removed(c, factors) if factors is not None else None
+
+
+def _bank_conflict(c: Context) -> float | None:
+    excess, share = c.value("shared_conflict_excess"), c.value("shared_wavefront_share")
+    if excess is None:
+        return None
+    factor = 1 - excess * (share if share is not None else 1.0)
+    by_bandwidth = removed(c, {"l1": factor}) or 0.0
+    # Conflicts also lengthen each access: the part of exposed shared-memory waiting that the excess replays cause.
+    waiting = (c.value("exposed_shared_load") or 0.0) + (c.value("exposed_shared_store") or 0.0)
+    by_latency = bounded(c, excess * waiting) or 0.0
+    return max(by_bandwidth, by_latency)
+
+
+def _spill(c: Context) -> float | None:
+    share, spilled = c.value("local_instruction_share"), c.value("spill_share")
+    if share is None or spilled is None:
+        return None
+    return _local(c, share * spilled)
+
+
+def _local_array(c: Context) -> float | None:
+    share, spilled = c.value("local_instruction_share"), c.value("spill_share")
+    if share is None or spilled is None:
+        return None
+    return _local(c, share * (1 - spilled))
+
+
+def _local(c: Context, share: float) -> float | None:
+    """Local accesses vanish from L1, L2, HBM and issue; their exposed waiting with them."""
+    total, local = c.value("instructions"), c.value("local_bytes")
+    if not total or share <= 0:
+        return 0.0
+    l1_bytes = c.number("l1tex__t_sectors.sum")
+    of_l1 = min(1.0, (local or 0.0) / (l1_bytes * 32)) if l1_bytes else 0.0
+    by_work = removed(c, {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l1, "hbm": 1 - of_l1, "issue": 1 - share}) or 0.0
+    by_waiting = bounded(c, c.value("exposed_local_load")) or 0.0
+    return max(by_work, by_waiting)
+
+
+def _small_grid(c: Context) -> float | None:
+    return c.value("idle_sm_share")
+
+
+def _tail(c: Context) -> float | None:
+    """What a last, partly filled wave costs: no more than the measured idle time of SMs."""
+    tail, active = c.value("wave_tail_idle"), c.value("sm_active")
+    if tail is None:
+        return None
+    return min(tail, 1 - active) if active is not None else tail
+
+
+def _imbalance(c: Context) -> float | None:
+    return c.value("sm_imbalance")
+
+
+def _under_occupied(c: Context) -> float | None:
+    """Exposed waiting of all fixed and memory latencies: what more resident warps could hide."""
+    return _waiting("exposed_long_scoreboard", "exposed_short_scoreboard", "exposed_fixed_latency")(c)
+
+
+def _legacy_mma(c: Context) -> float | None:
+    """Tensor work at wgmma's rate: the pipe's bound falls to 2/3, and ldmatrix traffic of the operands goes with it."""
+    return removed(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
+
+
+def _legacy_mma_best(c: Context) -> float | None:
+    return removed_at_best(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
+
+
+def _lanes(c: Context) -> float | None:
+    lanes = c.value("active_lanes")
+    if lanes is None:
+        return None
+    return removed(c, {r: lanes for r in ("issue", "fp32", "int", "sfu", "fp64", "lsu")})
+
+
+def _divergence(c: Context) -> float | None:
+    """Idle lanes cost the instructions that the active ones could have shared: with full lanes 1/lanes fewer of them."""
+    lanes = c.value("active_lanes")
+    if lanes is None:
+        return None
+    top = c.value("top_utilization") or 0.0
+    memory = c.value("top_memory_utilization") or 0.0
+    pipes = max((l.utilization for l in all_limits(c) if l.resource not in {"hbm", "l2", "l1"}), default=0.0)
+    # Where a memory level binds, idle lanes cost nothing.
+    if memory >= top and memory > pipes + 0.1 and memory > 0.7:
+        return 0.0
+    return (1 - lanes) * min(1.0, (c.value("sm_active") or 1.0))
+
+
+def _instructions_removed(share_fact: str):  # type: ignore[no-untyped-def]
+    """Fact function: at stake when this share of the executed instructions vanishes from issue and the scalar pipes."""
+
+    def compute(c: Context) -> float | None:
+        share = c.value(share_fact)
+        if share is None:
+            return None
+        # The family sits on the integer, XU and FMA pipes together with its issue slots.
+        by_work = removed(c, {r: 1 - share for r in ("issue", "int", "sfu", "fp32", "lsu")}) or 0.0
+        return by_work
+
+    return compute
+
+
+def _double(c: Context) -> float | None:
+    factors = {"fp64": 0.02, "sfu": 1.0}
+    conversions = c.value("conversions_on_sfu")
+    if conversions:
+        factors["sfu"] = 1 - conversions
+    return removed(c, factors)
+
+
+def _conversion(c: Context) -> float | None:
+    on_sfu, share = c.value("conversions_on_sfu"), c.value("conversion_share")
+    if on_sfu is None or share is None:
+        return None
+    return removed(c, {"sfu": 1 - on_sfu, "issue": 1 - share, "int": 1 - share})
+
+
+def _narrow(c: Context) -> float | None:
+    """Accesses of 16 bytes in place of narrow ones: memory instructions and their address arithmetic shrink."""
+    lane = c.value("lane_bytes")
+    if lane is None or lane >= 16:
+        return 0.0 if lane is not None else None
+    factor = lane / 16
+    share = c.value("memory_instruction_share") or 0.0
+    by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": max(factor, 0.25), "int": 0.5}) or 0.0
+    by_waiting = bounded(c, (c.value("exposed_lg_throttle") or 0.0)) or 0.0
+    return max(by_work, by_waiting)
+
+
+def _memory_share(c: Context) -> float | None:
+    if not c.kernel.opcodes:
+        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+        return None
+    total = sum(c.kernel.opcodes.values())
+    return sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"LDG", "STG", "LD", "ST"}) / total
+
+
+def _global_reload(c: Context) -> float | None:
+    """A tile in shared memory or registers would cut global loads at L1 and the load/store unit by their reuse."""
+    reuse = c.value("l1_reuse")
+    if reuse is None or reuse <= 1:
+        return 0.0 if reuse is not None else None
+    keep = max(1 / reuse, 1 / 16)  # a 16-wide register or shared tile is what a first rewrite brings
+    return removed(c, {"l1": keep, "lsu": keep, "issue": 0.6})
+
+
+def _smem_reload(c: Context) -> float | None:
+    """A register tile of 4 by 4 halves operand reads twice over: two loads for 16 FMAs in place of two for one."""
+    share = c.value("shared_wavefront_share")
+    if share is None:
+        return None
+    return removed(c, {"l1": 1 - share * 0.75, "lsu": 0.4, "issue": 0.7})
+
+
+def _l2_locality(c: Context) -> float | None:
+    return None if c.value("useful_bytes") is None else _l2_locality_declared(c)
+
+
+def _l2_locality_declared(c: Context) -> float | None:
+    useful, moved = c.value("useful_bytes"), c.value("hbm_bytes")
+    return removed(c, {"hbm": min(1.0, useful / moved)}) if useful and moved else None
+
+
+def _declared(name: str):  # type: ignore[no-untyped-def]
+    def compute(c: Context) -> float | None:
+        c.miss(f"declared {name} (--problem, --useful-flops)")
+        return None
+
+    return compute
+
+
+def _padding(c: Context) -> float | None:
+    useful, issued = c.value("useful_flops"), c.value("issued_tensor_flops")
+    if useful is None or not issued:
+        return None
+    return removed(c, {"tensor": min(1.0, useful / issued)})
+
+
+def _issued_tensor_flops(c: Context) -> float | None:
+    total = 0.0
+    seen = False
+    for name in c.kernel.metrics:
+        if name.startswith("sm__ops_path_tensor_") and name.endswith(".sum"):
+            value = c.number(name)
+            if value is not None:
+                seen = True
+                total += value
+    if not seen:
+        c.miss("sm__ops_path_tensor_*.sum")
+        return None
+    return total
+
+
+FACTS: tuple[FactDefinition, ...] = (
+    FactDefinition("useful_flops", "count", "Useful operations, declared.", _declared("useful_flops")),
+    FactDefinition("useful_bytes", "byte", "Bytes that must move at least, declared.", _declared("useful_bytes")),
+    FactDefinition("issued_tensor_flops", "count", "Tensor operations issued, all paths.", _issued_tensor_flops),
+    FactDefinition("memory_instruction_share", "share", "Global loads and stores of all instructions.", _memory_share, (), "opcodes"),
+    FactDefinition("stake_uncoalesced", "share", "Time at stake if loads and stores moved only the bytes asked for.", _uncoalesced),
+    FactDefinition("stake_partial_writes", "share", "Time at stake if stores wrote whole sectors.", _partial_writes),
+    FactDefinition("stake_bank_conflict", "share", "Time at stake without bank conflicts.", _bank_conflict),
+    FactDefinition("stake_spill", "share", "Time at stake without register spills.", _spill),
+    FactDefinition("stake_local_array", "share", "Time at stake without arrays in local memory.", _local_array),
+    FactDefinition("stake_small_grid", "share", "Time at stake if every SM had a block.", _small_grid),
+    FactDefinition("stake_tail", "share", "Time at stake with full waves.", _tail),
+    FactDefinition("stake_imbalance", "share", "Time at stake if all SMs worked equally long.", _imbalance),
+    FactDefinition("stake_load_latency", "share", "Time at stake if loads were covered by others in flight.", _waiting("exposed_load")),
+    FactDefinition("stake_dependency", "share", "Time at stake if arithmetic latencies were covered.", _waiting("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor")),
+    FactDefinition("stake_barrier", "share", "Time at stake without waiting at CTA barriers.", _waiting("exposed_barrier", "exposed_cluster_barrier")),
+    FactDefinition("stake_pipeline", "share", "Time at stake without waiting at mbarriers and copy groups.", _waiting("exposed_mbarrier", "exposed_copy_group")),
+    FactDefinition("stake_wgmma_wait", "share", "Time at stake without waiting for wgmma results.", _waiting("exposed_wgmma")),
+    FactDefinition("stake_atomics", "share", "Time at stake without waiting for global atomics.", _waiting("exposed_global_atomic")),
+    FactDefinition("stake_shared_atomics", "share", "Time at stake without waiting for shared atomics.", _waiting("exposed_shared_atomic")),
+    FactDefinition("stake_fence", "share", "Time at stake without waiting at fences.", _waiting("exposed_membar")),
+    FactDefinition("stake_sleep", "share", "Time at stake without polling and sleeping.", _waiting("exposed_sleeping")),
+    FactDefinition("stake_instruction_fetch", "share", "Time at stake if instructions came from the cache.", _waiting("exposed_instruction_fetch_stall")),
+    FactDefinition("stake_constant", "share", "Time at stake if constants were read uniformly.", _waiting("exposed_constant_miss", "exposed_constant")),
+    FactDefinition("stake_occupancy", "share", "Time at stake if more warps covered all latencies.", _under_occupied),
+    FactDefinition("stake_legacy_mma", "share", "Time at stake on wgmma in place of warp-level mma.", _legacy_mma),
+    FactDefinition("stake_legacy_mma_best", "share", "The most that wgmma can bring.", _legacy_mma_best),
+    FactDefinition("stake_divergence", "share", "Time at stake with full warps.", _divergence),
+    FactDefinition("stake_software_path", "share", "Time at stake without software division and pow.", _instructions_removed("software_path_share")),
+    FactDefinition("stake_index_math", "share", "Time at stake without integer and address arithmetic.", _instructions_removed("integer_share")),
+    FactDefinition("stake_double", "share", "Time at stake without double arithmetic.", _double),
+    FactDefinition("stake_conversion", "share", "Time at stake without type conversions.", _conversion),
+    FactDefinition("stake_narrow", "share", "Time at stake with 16-byte accesses.", _narrow),
+    FactDefinition("stake_global_reload", "share", "Time at stake with a tile in shared memory or registers.", _global_reload),
+    FactDefinition("stake_smem_reload", "share", "Time at stake with a register tile.", _smem_reload),
+    FactDefinition("stake_l2_locality", "share", "Time at stake if each byte came from HBM once (declared problem).", _l2_locality),
+    FactDefinition("stake_padding", "share", "Time at stake without padded Tensor work (declared problem).", _padding),
+)  # fmt: skip

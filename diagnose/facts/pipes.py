@@ -1,0 +1,89 @@
+"""Facts on how full each resource is: utilizations of sustainable rates (from the limits) and of active time."""
+
+from __future__ import annotations
+
+from diagnose import limits
+from diagnose.facts.context import Context, FactDefinition
+from diagnose.model import Limit, Scalar
+
+
+def all_limits(c: Context) -> tuple[Limit, ...]:
+    """The kernel's limits, computed once."""
+    found = c.cached("limits", lambda: limits.compute(c))
+    assert isinstance(found, tuple)
+    return found
+
+
+def utilization(resource: str):  # type: ignore[no-untyped-def]
+    """Fact function: the resource's bound over the measured time."""
+
+    def compute(c: Context) -> Scalar | None:
+        for limit in all_limits(c):
+            if limit.resource == resource:
+                return limit.utilization
+        c.miss(next(r for r in limits.RESOURCES if r.name == resource).percentages[0])
+        return None
+
+    return compute
+
+
+def _binding(c: Context) -> str | None:
+    limit = limits.binding(all_limits(c))
+    if limit is None:
+        c.miss("any throughput metric (Speed of Light)")
+    return limit.resource if limit else None
+
+
+def _top(c: Context) -> float | None:
+    found = all_limits(c)
+    if not found:
+        c.miss("any throughput metric (Speed of Light)")
+    return found[0].utilization if found else None
+
+
+def _top_memory(c: Context) -> float | None:
+    known = [l.utilization for l in all_limits(c) if l.resource in {"hbm", "l2", "l1"}]
+    return max(known) if known else _top(c)
+
+
+def _active(c: Context) -> float | None:
+    """Largest utilization while SMs were active: "saturated?" is asked of active time, "bound?" of elapsed time."""
+    top, active = c.value("top_utilization"), c.value("sm_active")
+    return min(1.0, top / active) if top is not None and active else None
+
+
+def _issue_active(c: Context) -> float | None:
+    per_cycle = c.number("smsp__issue_active.avg.per_cycle_active")
+    if per_cycle is not None:
+        return min(per_cycle, 1.0)
+    return c.share("smsp__issue_active.avg.pct_of_peak_sustained_active", "smsp__issue_active.avg.pct")
+
+
+def _no_issue(c: Context) -> float | None:
+    """Share of the kernel's time in which schedulers of active SMs issued nothing: what stalls can explain at most."""
+    active, sm = c.value("issue_active"), c.value("sm_active")
+    if active is None:
+        return None
+    return (1 - active) * (sm if sm is not None else 1.0)
+
+
+def _ipc(c: Context) -> float | None:
+    return c.number("sm__inst_executed.avg.per_cycle_active")
+
+
+FACTS: tuple[FactDefinition, ...] = (
+    *(
+        FactDefinition(
+            f"{name}_utilization", "share", f"Time that {name} needs at its sustainable rate, of the measured time.",
+            utilization(name), tuple(m for m in limits.NEEDS if any(m in r.percentages for r in limits.RESOURCES if r.name == name)),
+        )
+        for name in limits.ORDER
+    ),
+    FactDefinition("binding_resource", "text", "The resource whose bound is largest; among near equals the one doing the useful work.", _binding),
+    FactDefinition("top_utilization", "share", "The largest bound over the measured time: what the hardware explains.", _top),
+    FactDefinition("top_memory_utilization", "share", "The largest utilization among HBM, L2 and L1.", _top_memory),
+    FactDefinition("top_active_utilization", "share", "The same while SMs were active.", _active),
+    FactDefinition("issue_active", "share", "Cycles in which a scheduler issued, of active cycles.", _issue_active, ("smsp__issue_active.avg.per_cycle_active",)),
+    FactDefinition("no_issue", "share", "Time in which schedulers of active SMs issued nothing, of elapsed time.", _no_issue),
+    FactDefinition("ipc", "ratio", "Instructions a cycle and SM while active.", _ipc, ("sm__inst_executed.avg.per_cycle_active",)),
+)  # fmt: skip

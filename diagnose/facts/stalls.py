@@ -1,0 +1,169 @@
+"""Facts on waiting: stall reasons, and what is waited for at the waiting address.
+
+`exposed_*` facts are shares of the kernel's time: the samples of one kind among those taken while the scheduler issued
+nothing, times the share of time without issue. A stall under cover of other warps costs nothing and does not count.
+"""
+
+from __future__ import annotations
+
+from diagnose.facts.context import Context, FactDefinition
+from diagnose.model import KernelProfile, Scalar
+from diagnose.sass.waits import KINDS, Wait, by_kind, waits
+
+REASONS = (
+    "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
+    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
+    "short_scoreboard", "sleeping", "tex_throttle", "wait",
+)  # fmt: skip
+
+# The sampled name of a reason where it differs from the counted one (trap 24).
+_SAMPLED_NAME = {"gmma": "warpgroup_arrive", "no_instruction": "no_instructions"}
+
+
+def distribution(kernel: KernelProfile) -> tuple[str, dict[str, float], dict[str, float]]:
+    """(source, share of warp time by reason, share among samples without issue by reason).
+
+    source is `sampled`, `counted` or `none`; the third is empty unless sampled with `_not_issued`.
+    """
+    sampled = {r: kernel.number(f"smsp__pcsamp_warps_issue_stalled_{_SAMPLED_NAME.get(r, r)}") for r in REASONS}
+    known = {r: v for r, v in sampled.items() if v is not None}
+    total = sum(known.values())
+    if total > 0:
+        quiet = {
+            r: kernel.number(f"smsp__pcsamp_warps_issue_stalled_{_SAMPLED_NAME.get(r, r)}_not_issued") for r in known
+        }
+        quiet_total = sum(v for v in quiet.values() if v is not None)
+        shares = {r: (v or 0.0) / quiet_total for r, v in quiet.items()} if quiet_total > 0 else {}
+        return "sampled", {r: v / total for r, v in known.items()}, shares
+    for pattern in (
+        "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio",
+        "smsp__average_warp_latency_issue_stalled_{}.ratio",
+        "smsp__warp_issue_stalled_{}_per_warp_active.pct",
+        "smsp__average_warps_issue_stalled_{}_not_issued_per_issue_active.ratio",
+    ):
+        counted = {r: kernel.number(pattern.format(r)) for r in REASONS}
+        known = {r: v for r, v in counted.items() if v is not None}
+        total = sum(known.values())
+        if total > 0:
+            return "counted", {r: v / total for r, v in known.items()}, {}
+    return "none", {}, {}
+
+
+def _distribution(c: Context) -> tuple[str, dict[str, float], dict[str, float]]:
+    found = c.cached("stalls", lambda: distribution(c.kernel))
+    assert isinstance(found, tuple)
+    return found
+
+
+def kernel_waits(c: Context) -> tuple[Wait, ...]:
+    """Waiting samples by address, computed once."""
+    found = c.cached("waits", lambda: waits(c.kernel.lines))
+    assert isinstance(found, tuple)
+    return found
+
+
+def exposed_reason(c: Context, *reasons: str) -> float | None:
+    """Share of the kernel's time without issue that these stall reasons take."""
+    source, shares, quiet = _distribution(c)
+    no_issue = c.value("no_issue")
+    if source == "none":
+        c.miss("smsp__average_warps_issue_stalled_*_per_issue_active.ratio (WarpStateStats)")
+        return None
+    if no_issue is None:
+        return None
+    if quiet:
+        return no_issue * sum(quiet.get(r, 0.0) for r in reasons)
+    waiting = sum(v for r, v in shares.items() if r not in {"selected", "not_selected"})
+    return no_issue * sum(shares.get(r, 0.0) for r in reasons) / waiting if waiting > 0 else 0.0
+
+
+def exposed_kind(*kinds: str):  # type: ignore[no-untyped-def]
+    """Fact function: share of the kernel's time without issue spent waiting for one of `kinds`."""
+
+    def compute(c: Context) -> Scalar | None:
+        if not any(line.stalls for line in c.kernel.lines):
+            c.miss("source counters (warp samples by address)")
+            return None
+        no_issue = c.value("no_issue")
+        if no_issue is None:
+            return None
+        shares = c.cached("wait_shares", lambda: by_kind(kernel_waits(c)))
+        assert isinstance(shares, dict)
+        return no_issue * sum(shares.get(kind, 0.0) for kind in kinds)
+
+    return compute
+
+
+def _share_of(reason: str):  # type: ignore[no-untyped-def]
+    def compute(c: Context) -> Scalar | None:
+        source, shares, _ = _distribution(c)
+        if source == "none":
+            c.miss(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio")
+            return None
+        return shares.get(reason, 0.0)
+
+    return compute
+
+
+def _exposed_reasons(*reasons: str):  # type: ignore[no-untyped-def]
+    return lambda c: exposed_reason(c, *reasons)
+
+
+def _wait_kind_or_reason(kinds: tuple[str, ...], reasons: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    """By address where samples are there, else by the stall reason's name."""
+    by_address = exposed_kind(*kinds)
+
+    def compute(c: Context) -> Scalar | None:
+        if any(line.stalls for line in c.kernel.lines):
+            return by_address(c)
+        return exposed_reason(c, *reasons)
+
+    return compute
+
+
+def _cycles_per_load(c: Context) -> float | None:
+    """Cycles that a warp waits on long scoreboard for each global or local load it executes (latency seen by a warp)."""
+    source, shares, _ = _distribution(c)
+    per_instruction = c.number(
+        "smsp__average_warp_latency_per_inst_issued.ratio", "smsp__average_warps_active_per_inst_executed.ratio"
+    )
+    executed = sum(c.kernel.opcodes.values())
+    loads = sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"LDG", "LD", "LDL"})
+    if source == "none" or per_instruction is None or not loads or not executed:
+        return None
+    return per_instruction * shares.get("long_scoreboard", 0.0) * executed / loads
+
+
+def _source(c: Context) -> str:
+    return _distribution(c)[0]
+
+
+_COUNTED = tuple(f"smsp__average_warps_issue_stalled_{r}_per_issue_active.ratio" for r in REASONS)
+
+FACTS: tuple[FactDefinition, ...] = (
+    FactDefinition("stall_source", "text", "Whether stalls were sampled, counted or not measured.", _source, _COUNTED),
+    *(
+        FactDefinition(f"stall_{reason}", "share", f"Warp time stalled on {reason}.", _share_of(reason))
+        for reason in REASONS
+    ),
+    *(
+        FactDefinition(
+            f"exposed_{kind}", "share", f"Time without issue spent waiting for: {kind.replace('_', ' ')}.",
+            exposed_kind(kind), (), "lines",
+        )
+        for kind in KINDS
+    ),
+    FactDefinition("exposed_long_scoreboard", "share", "Time without issue under long-scoreboard stalls.", _exposed_reasons("long_scoreboard")),
+    FactDefinition("exposed_short_scoreboard", "share", "Time without issue under short-scoreboard stalls.", _exposed_reasons("short_scoreboard")),
+    FactDefinition("exposed_fixed_latency", "share", "Time without issue under wait, dispatch and math-pipe stalls: short dependent chains.", _exposed_reasons("wait", "dispatch_stall")),
+    FactDefinition("exposed_math_throttle", "share", "Time without issue because a math pipe was taken.", _exposed_reasons("math_pipe_throttle")),
+    FactDefinition("exposed_mio_throttle", "share", "Time without issue because the MIO queue (shared memory, special functions, shuffles) was full.", _exposed_reasons("mio_throttle", "tex_throttle")),
+    FactDefinition("exposed_lg_throttle", "share", "Time without issue because the queue for global and local accesses was full.", _exposed_reasons("lg_throttle")),
+    FactDefinition("exposed_barrier", "share", "Time without issue at CTA barriers (BAR).", _wait_kind_or_reason(("cta_barrier",), ("barrier",))),
+    FactDefinition("exposed_membar", "share", "Time without issue at memory fences.", _exposed_reasons("membar")),
+    FactDefinition("exposed_sleeping", "share", "Time without issue asleep.", _exposed_reasons("sleeping")),
+    FactDefinition("exposed_instruction_fetch_stall", "share", "Time without issue without instructions or waiting for branches.", _exposed_reasons("no_instruction")),
+    FactDefinition("exposed_constant_miss", "share", "Time without issue for immediate constants.", _exposed_reasons("imc_miss")),
+    FactDefinition("exposed_load", "share", "Time without issue waiting for loads from global memory.", _wait_kind_or_reason(("global_load", "texture", "copy_group"), ("long_scoreboard",))),
+    FactDefinition("cycles_per_load", "cycle", "Cycles that a warp waits for each global or local load.", _cycles_per_load),
+)  # fmt: skip

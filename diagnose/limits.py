@@ -1,0 +1,149 @@
+"""Lower bounds on a kernel's time: work of each resource over the rate that this GPU sustains for it.
+
+T >= max over r of work_r / ceiling_r. A limit's utilization is its bound over the measured time, of *elapsed* time, so
+idle SMs, ramp and tail count against it. Ceilings come from the catalogue for this GPU (measured, recorded) or, where
+it has none, from the peak that the report itself states times a sustained share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from diagnose.facts.context import Context
+from diagnose.model import Limit
+
+# Sustained share of the peak, by resource, where the catalogue holds no measured rate for this GPU.
+SUSTAINED: Mapping[str, float] = {
+    "hbm": 0.91,  # article "先建立成本尺度": sustained HBM about 91 % of the datasheet; H200 device copy 4.3 of 4.8 TB/s
+    "l2": 0.90,  # busiest visible part of L2; the tag stage alone was seen at 96 % (strided transpose, H200)
+    "l1": 0.95,  # one wavefront a cycle; a wgmma GEMM keeps it at 94 % (field notes, trap 26)
+    "lsu": 0.95,  # one instruction every other cycle a scheduler; issue conflicts with other MIO work cost a little
+    "tensor": 0.96,  # article, step three: wgmma reaches 96 % of the peak of its path
+    "fp32": 0.95,  # dual-issue conflicts and loop overhead keep a chain-free FFMA loop just under the peak
+    "fp64": 0.95,
+    "int": 0.95,
+    "sfu": 0.95,
+    "issue": 0.95,
+}  # fmt: skip
+
+ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "l2", "l1", "lsu", "issue")
+"""Who binds among resources within a few per cent: the one doing the useful work comes first (trap 26)."""
+
+TIE = 0.04  # a wgmma GEMM at its roof shows shared memory one to two points above the Tensor pipe (trap 26)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """How to read one resource: percentages of peak by ncu name (the largest known counts), then work and its unit."""
+
+    name: str
+    percentages: tuple[str, ...]
+    work: Callable[[Context], float | None]
+    work_unit: str
+    ceiling_unit: str
+
+
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+
+
+def _busy_cycles(percentages: tuple[str, ...]) -> Callable[[Context], float | None]:
+    """Work of a pipe: its busy cycles an SM, utilization of peak times elapsed cycles."""
+
+    def compute(c: Context) -> float | None:
+        shares = [s for s in (c.share(name) for name in percentages) if s is not None]
+        clock, us = c.value("clock_ghz"), c.value("duration_us")
+        return max(shares) * clock * us * 1e3 if shares and clock and us else None
+
+    return compute
+
+
+def _l2_bytes(c: Context) -> float | None:
+    sectors = c.number("lts__t_sectors.sum", "lts__t_sectors_srcunit_tex.sum")
+    return sectors * 32 if sectors is not None else None
+
+
+_PIPES: Mapping[str, tuple[str, ...]] = {
+    "l1": (f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}", f"l1tex__data_bank_reads{_ELAPSED}",
+           f"l1tex__data_bank_writes{_ELAPSED}", f"l1tex__f_wavefronts{_ELAPSED}"),
+    "lsu": (f"sm__inst_executed_pipe_lsu{_ELAPSED}", f"l1tex__lsuin_requests{_ELAPSED}", f"sm__mio_inst_issued{_ELAPSED}"),
+    "tensor": (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_hmma_cycles_active{_ELAPSED}",
+               f"sm__pipe_tensor_op_imma_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_dmma_cycles_active{_ELAPSED}",
+               f"sm__inst_executed_pipe_tensor{_ELAPSED}", f"sm__inst_executed_pipe_tensor_op_hmma{_ELAPSED}"),
+    "fp32": (f"sm__pipe_fma_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_fma{_ELAPSED}",
+             f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}"),
+    "fp64": (f"sm__pipe_fp64_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_fp64{_ELAPSED}"),
+    "int": (f"sm__pipe_alu_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_alu{_ELAPSED}"),
+    "sfu": (f"sm__inst_executed_pipe_xu{_ELAPSED}", f"sm__pipe_xu_cycles_active{_ELAPSED}"),
+    "issue": (f"sm__issue_active{_ELAPSED}", f"sm__inst_issued{_ELAPSED}", f"sm__inst_executed{_ELAPSED}"),
+}  # fmt: skip
+
+_HBM = (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}", f"dram__cycles_active{_ELAPSED}")
+# Parts of L2 that are its own: `lts__throughput` also holds device fills, which follow HBM (trap 31).
+_L2 = (f"lts__t_sectors{_ELAPSED}", f"lts__t_tag_requests{_ELAPSED}", f"lts__lts2xbar_cycles_active{_ELAPSED}",
+       f"lts__xbar2lts_cycles_active{_ELAPSED}", f"lts__d_atomic_input_cycles_active{_ELAPSED}",
+       f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}")  # fmt: skip
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource("hbm", _HBM, lambda c: c.value("hbm_bytes"), "byte", "byte/s"),
+    Resource("l2", _L2, _l2_bytes, "byte", "byte/s"),
+    *(Resource(name, metrics, _busy_cycles(metrics), "cycle", "cycle/s") for name, metrics in _PIPES.items()),
+)
+
+NEEDS: tuple[str, ...] = (
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "lts__t_sectors.sum",
+    *_L2,
+    *(metrics[0] for metrics in _PIPES.values()),
+    "l1tex__data_bank_reads.avg.pct_of_peak_sustained_elapsed",
+    "l1tex__data_bank_writes.avg.pct_of_peak_sustained_elapsed",
+    "sm__mio_inst_issued.avg.pct_of_peak_sustained_elapsed",
+)
+
+
+def _largest(c: Context, resource: Resource) -> float | None:
+    """The largest known percentage of peak of the resource, as a share of elapsed time."""
+    known = [s for s in (c.share(name) for name in resource.percentages) if s is not None]
+    return max(known) if known else None
+
+
+def _limit(c: Context, resource: Resource) -> Limit | None:
+    us = c.value("duration_us")
+    work = resource.work(c)
+    if not us or work is None:
+        return None
+    peak_share = _largest(c, resource)
+    recorded = c.ceilings.get(resource.name)
+    if resource.name == "hbm" and recorded is not None:
+        rate, source = recorded.value, recorded.source
+        utilization = work / rate / (us * 1e-6)
+        if peak_share is not None:
+            # Bytes understate a busy bus (refresh, turn-around): the counter's busy share bounds utilization too.
+            utilization = max(utilization, peak_share)
+    elif peak_share is not None:
+        utilization = peak_share / SUSTAINED[resource.name]
+        rate = work / (us * 1e-6) / utilization if utilization > 0 else 0.0
+        source = "datasheet"
+    else:
+        return None
+    if rate <= 0:
+        return None
+    utilization = min(utilization, 1.0)
+    return Limit(
+        resource.name, work, resource.work_unit, rate, resource.ceiling_unit, source, utilization * us, utilization
+    )
+
+
+def compute(c: Context) -> tuple[Limit, ...]:
+    """The limits of one kernel, the largest bound first; a resource that was not measured is absent."""
+    found = [limit for limit in (_limit(c, resource) for resource in RESOURCES) if limit is not None]
+    return tuple(sorted(found, key=lambda limit: (-limit.utilization, ORDER.index(limit.resource))))
+
+
+def binding(limits: tuple[Limit, ...]) -> Limit | None:
+    """The limit that binds: the largest; within TIE of it, the one that does the useful work (ORDER)."""
+    if not limits:
+        return None
+    most = limits[0].utilization
+    close = [limit for limit in limits if limit.utilization >= most - TIE]
+    return min(close, key=lambda limit: ORDER.index(limit.resource))
