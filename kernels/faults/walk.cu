@@ -5,7 +5,7 @@ struct Walker {
     uint32_t state;
     float position, speed;
 };
-// Constants are powers of two, so that the host rounds as the device does but for the order of nothing: every step is one fma.
+// Every float step is one fma, so the host rounds as the device does.
 __host__ __device__ inline void step(Walker& w) {
     w.state = w.state * 1664525u + 1013904223u;
     uint32_t bits = (w.state >> 9) | 0x3f800000u;
@@ -19,7 +19,7 @@ __host__ __device__ inline void step(Walker& w) {
     w.speed = fmaf(w.speed, 0.75f, u);
     w.position = fmaf(w.speed, 0.125f, w.position);
     w.position = fmaf(w.position, -0.0625f, w.position);
-    w.speed = fminf(w.speed, 1.0f);
+    w.speed = fmaf(w.position, -0.03125f, w.speed);
     w.state ^= w.state >> 5;
 }
 

@@ -1,0 +1,69 @@
+// Product of a banded CSR matrix (128 entries a row) and a vector: a thread a row, or a warp a row.
+#include "memory.cuh"
+
+constexpr int PER_ROW = 128;
+
+// Neighbouring lanes are a whole row apart: a load touches 32 sectors for 32 words, and the lines of all the rows at
+// hand do not fit L1 until their other words are wanted.
+__global__ void __launch_bounds__(256) multiply_by_thread(const unsigned* __restrict__ start,
+                                                          const unsigned* __restrict__ column,
+                                                          const float* __restrict__ value, const float* __restrict__ x,
+                                                          float* __restrict__ y, unsigned rows) {
+    unsigned row = blockIdx.x * 256 + threadIdx.x;
+    if (row >= rows) return;
+    float total = 0;
+    for (unsigned k = start[row]; k < start[row + 1]; ++k) total = fmaf(value[k], x[column[k]], total);
+    y[row] = total;
+}
+
+__global__ void __launch_bounds__(256) multiply_by_warp(const unsigned* __restrict__ start,
+                                                        const unsigned* __restrict__ column,
+                                                        const float* __restrict__ value, const float* __restrict__ x,
+                                                        float* __restrict__ y, unsigned rows) {
+    unsigned lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;
+    if (row >= rows) return;
+    unsigned end = start[row + 1];
+    float total = 0;
+#pragma unroll 4
+    for (unsigned k = start[row] + lane; k < end; k += 32) total = fmaf(value[k], x[column[k]], total);
+    for (int step = 16; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
+    if (lane == 0) y[row] = total;
+}
+
+// Row r has one entry in each pair of columns from r on, so x stays in cache and the matrix is the traffic.
+__global__ void make_rows(unsigned* start, unsigned* column, unsigned rows, unsigned long long key) {
+    size_t i = size_t(blockIdx.x) * 256 + threadIdx.x;
+    if (i <= rows) start[i] = unsigned(i * PER_ROW);
+    if (i < size_t(rows) * PER_ROW)
+        column[i] = unsigned(i / PER_ROW + i % PER_ROW * 2 + (diagnose_hash(diagnose_hash(key) + i) & 1));
+}
+
+int main(int argc, char** argv) {
+    Args args(argc, argv);
+    bool fault = is_fault(args);
+    int r = repeats(args);
+    auto s = seed(args);
+    size_t rows = size_arg(args, "rows", 1 << 19), entries = rows * PER_ROW, width = rows + 2 * PER_ROW;
+    require(rows <= (1 << 24), "--rows is at most 2^24");
+    args.done();
+    auto start = device_alloc<unsigned>(rows + 1), column = device_alloc<unsigned>(entries);
+    auto value = device_alloc<float>(entries), x = device_alloc<float>(width), y = device_alloc<float>(rows);
+    fill_uniform(value, entries, s, 0, 1);
+    fill_uniform(x, width, s + 1, 0, 1);
+    make_rows<<<unsigned((entries + 255) / 256), 256>>>(start, column, unsigned(rows), s + 2);
+    poison(y, 4 * rows);
+    auto launch = [&] {
+        if (fault) multiply_by_thread<<<unsigned((rows + 255) / 256), 256>>>(start, column, value, x, y, unsigned(rows));
+        else multiply_by_warp<<<unsigned((rows + 7) / 8), 256>>>(start, column, value, x, y, unsigned(rows));
+    };
+    run_once(launch);
+    auto hs = to_host(start, rows + 1), hc = to_host(column, entries);
+    auto hv = to_host(value, entries), hx = to_host(x, width);
+    double error = error_against(y, rows, [&](size_t row) {
+        double total = 0;
+        for (unsigned k = hs[row]; k < hs[row + 1]; ++k) total += double(hv[k]) * hx[hc[k]];
+        return total;
+    });
+    return report(fault ? "faults/sparse-by-thread" : "faults/sparse-by-warp", median_us(launch, r), 0, 8.0 * entries,
+                  error, 1e-5);
+}
