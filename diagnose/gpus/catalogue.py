@@ -1,0 +1,223 @@
+"""What is known about GPUs: architectures, products and the rates that they sustain, read from the YAML files here.
+
+What no source says is None or absent, and an unknown GPU stays unknown: nothing is guessed from a similar one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from diagnose.model import Ceiling
+
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An sm_ version: limits of an SM, rates per SM and cycle, data paths. `known` is False for one without an entry.
+
+    `rates` holds lanes or bytes per SM and cycle (`fp32`, `fp64`, `fp16`, `int32`, `sfu`, `lsu`, `l1_bytes`,
+    `shared_bytes`, `l2_bytes`), `tensor` operations per SM and cycle by `path:type` (`wgmma:bf16`).
+    """
+
+    sm: int
+    name: str
+    known: bool = False
+    max_warps_per_sm: int | None = None
+    max_blocks_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    max_registers_per_thread: int | None = None
+    register_unit: int | None = None
+    shared_per_sm: int | None = None
+    shared_per_block: int | None = None
+    shared_reserved_per_block: int | None = None
+    shared_unit: int | None = None
+    schedulers: int | None = None
+    rates: Mapping[str, float | None] = field(default_factory=dict)
+    tensor: Mapping[str, float] = field(default_factory=dict)
+    paths: frozenset[str] = frozenset()
+
+    def has(self, path: str) -> bool:
+        """Whether the data path (a name of the contract) exists on this architecture."""
+        return path in self.paths
+
+
+@dataclass(frozen=True)
+class Product:
+    """A GPU that can be bought, with its data-sheet rates: dense operations a second in `peaks`, by type."""
+
+    id: str
+    name: str
+    sm: int
+    sm_count: int
+    boost_hz: float | None
+    memory_bytes_per_s: float | None
+    l2_bytes: int | None
+    l2_bytes_per_cycle: float | None
+    peaks: Mapping[str, float]
+    tensor: bool
+    source: str
+    date: str
+
+
+def load(name: str) -> dict[str, Any]:
+    """The content of `NAME.yaml` of this folder."""
+    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content: dict[str, Any] = yaml.load(text, Loader=loader)
+    return content
+
+
+@cache
+def _architectures() -> Mapping[int, Architecture]:
+    return {
+        entry["sm"]: Architecture(
+            sm=entry["sm"],
+            name=entry["name"],
+            known=True,
+            **entry["limits"],
+            rates=entry["rates"],
+            tensor={key: float(value) for key, value in entry["tensor"].items()},
+            paths=frozenset(entry["paths"]),
+        )
+        for entry in load("architectures")["architectures"]
+    }
+
+
+@cache
+def _products() -> tuple[tuple[tuple[re.Pattern[str], ...], Product], ...]:
+    found = []
+    for entry in load("products")["products"]:
+        patterns = tuple(re.compile(pattern, re.IGNORECASE) for pattern in entry["match"])
+        product = Product(
+            id=entry["id"],
+            name=entry["name"],
+            sm=entry["sm"],
+            sm_count=entry["sm_count"],
+            boost_hz=entry["boost_hz"],
+            memory_bytes_per_s=entry["memory_bytes_per_s"],
+            l2_bytes=entry["l2_bytes"],
+            l2_bytes_per_cycle=entry.get("l2_bytes_per_cycle"),
+            peaks={key: value for key, value in entry["peaks"].items() if value is not None},
+            tensor=entry.get("tensor", True),
+            source=entry["source"],
+            date=entry["date"],
+        )
+        found.append((patterns, product))
+    return tuple(found)
+
+
+def architectures() -> tuple[Architecture, ...]:
+    """All known architectures, oldest first."""
+    return tuple(_architectures()[sm] for sm in sorted(_architectures()))
+
+
+def products() -> tuple[Product, ...]:
+    """All known products."""
+    return tuple(product for _, product in _products())
+
+
+def architecture(sm: int) -> Architecture:
+    """The architecture of compute capability `sm` (90 for 9.0); one with only Nones where it is not in the list."""
+    return _architectures().get(sm) or Architecture(sm=sm, name=f"sm_{sm}")
+
+
+def product(device_name: str, sm: int) -> Product | None:
+    """The product that ncu calls `device_name`, or None where it is not in the list."""
+    name = device_name.strip()
+    for patterns, candidate in _products():
+        if candidate.sm == sm and any(pattern.fullmatch(name) for pattern in patterns):
+            return candidate
+    return None
+
+
+def _share(resource: str, sm: int) -> float | None:
+    for entry in _shares():
+        prefix = entry["resource"]
+        if (resource == prefix or resource.startswith(prefix + ":")) and entry.get("sm", sm) == sm:
+            return float(entry["share"])
+    return None
+
+
+@cache
+def _shares() -> tuple[Mapping[str, Any], ...]:
+    """The sustained shares of ceilings.yaml, in order."""
+    return tuple(load("ceilings")["shares"])
+
+
+@cache
+def _recorded() -> tuple[Mapping[str, Any], ...]:
+    """The recorded ceilings of ceilings.yaml."""
+    return tuple(load("ceilings")["recorded"])
+
+
+def _tensor_peaks(gpu: Product, arch: Architecture) -> dict[str, float]:
+    """Peak operations a second by `path:type`: the product's peak for the type, scaled by what the path can of it."""
+    best: dict[str, float] = {}
+    for key, rate in arch.tensor.items():
+        path, kind = key.split(":")
+        if not path.startswith("sparse-"):
+            best[kind] = max(best.get(kind, 0.0), rate)
+    peaks = {}
+    for key, rate in arch.tensor.items():
+        path, kind = key.split(":")
+        peak = gpu.peaks.get("fp64-tensor" if kind == "fp64" else kind)
+        if gpu.tensor and peak is not None and kind in best:
+            peaks[key] = peak * rate / best[kind]
+    return peaks
+
+
+def _datasheet_rates(gpu: Product, arch: Architecture) -> dict[str, tuple[float | None, str, str]]:
+    """Data-sheet rates by resource: (rate, unit, the resource whose sustained share applies)."""
+
+    def chip(per_sm: float | None) -> float | None:
+        return per_sm * gpu.sm_count * gpu.boost_hz if per_sm is not None and gpu.boost_hz is not None else None
+
+    def operations(pipe: str, per_lane: int) -> float | None:
+        lanes = arch.rates.get(pipe)
+        return chip(lanes * per_lane) if lanes is not None else None
+
+    rates: dict[str, tuple[float | None, str, str]] = {
+        "hbm": (gpu.memory_bytes_per_s, "byte/s", "hbm"),
+        "l2": (gpu.l2_bytes_per_cycle, "byte/cycle", "l2"),
+        "smem": (chip(arch.rates.get("shared_bytes")), "byte/s", "smem"),
+        "l1": (chip(arch.rates.get("l1_bytes")), "byte/s", "smem"),
+        "fp32": (gpu.peaks.get("fp32"), "op/s", "pipe"),
+        "fp64": (gpu.peaks.get("fp64") or operations("fp64", 2), "op/s", "pipe"),
+        "fp16": (operations("fp16", 2), "op/s", "pipe"),
+        "int": (operations("int32", 1), "op/s", "pipe"),
+        "sfu": (operations("sfu", 1), "op/s", "pipe"),
+        "lsu": (operations("lsu", 1), "op/s", "pipe"),
+        "issue": (chip(arch.schedulers), "inst/s", "issue"),
+    }
+    for key, peak in _tensor_peaks(gpu, arch).items():
+        rates[f"tensor:{key}"] = (peak, "op/s", f"tensor:{key}")
+    return rates
+
+
+def ceilings(gpu: Product | None) -> Mapping[str, Ceiling | None]:
+    """The rates that this GPU sustains, by resource: `hbm`, `l2`, `smem`, `l1`, `fp32`, `fp64`, `fp16`, `int`, `sfu`,
+    `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`. None where nothing is known; without a product, nothing at all is.
+
+    Rates are at the boost clock (a kernel at a lower clock has less: scale by its own), `l2` is per L2 cycle.
+    A recorded value wins over the data sheet times its sustained share.
+    """
+    if gpu is None:
+        return {}
+    found: dict[str, Ceiling | None] = {}
+    for resource, (rate, unit, share_of) in _datasheet_rates(gpu, architecture(gpu.sm)).items():
+        share = _share(share_of, gpu.sm)
+        found[resource] = None if rate is None or share is None else Ceiling(resource, rate * share, unit, "datasheet")
+    for entry in _recorded():
+        if entry["product"] == gpu.id:
+            resource = entry["resource"]
+            found[resource] = Ceiling(resource, float(entry["value"]), entry["unit"], entry["source"])
+    return found
