@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -34,18 +36,25 @@ def read_reports(
     memory_bytes: int = 8 << 30,
     source: bool = True,
     metrics: Callable[[str], bool] | None = None,
+    ncu: Path | None = None,
 ) -> Profile:
     """Everything that the reports hold, in the order given.
 
     `timeout_s` and `memory_bytes` bound the child process of each file; `source=False` leaves source texts out;
-    `metrics` keeps only the scalar metrics whose name it accepts. A report that cannot be read at all is an error
+    `metrics` keeps only the scalar metrics whose name it accepts; `ncu` is the ncu whose own module may serve where
+    the installed one is absent or older than a report. A report that cannot be read at all is an error
     when it was named, or when nothing else can be read; one found in a folder is listed in `lost`.
     """
     files = find_reports(paths)
-    limits = _Limits(timeout_s, memory_bytes, source)
+    reader = _Reader(timeout_s, memory_bytes, source, ncu)
     workers = max(1, min(len(files), os.cpu_count() or 1, _PARALLEL))
     with ThreadPoolExecutor(workers) as pool:
-        results = list(pool.map(lambda file: _read_or_error(file, limits), files))
+        try:
+            results = list(pool.map(lambda file: _read_or_error(file, reader), files))
+        except BaseException:  # an interrupt: the pool waits for its threads, and those wait for their children
+            reader.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     errors = [r for r in results if isinstance(r, DiagnoseError)]
     fatal = next((r for f, r in zip(files, results, strict=True) if f.named and isinstance(r, DiagnoseError)), None)
     if fatal is None and len(errors) == len(files):
@@ -68,13 +77,6 @@ def read_reports(
     return Profile(tuple(_with_ranks(runs)), tuple(kernels), tuple(warnings), tuple(lost))
 
 
-@dataclass(frozen=True)
-class _Limits:
-    timeout_s: float
-    memory_bytes: int
-    source: bool
-
-
 @dataclass
 class _Report:
     """What was read from one file."""
@@ -85,31 +87,28 @@ class _Report:
     lost: list[str] = field(default_factory=list)
 
 
-def _read_or_error(file: ReportFile, limits: _Limits) -> _Report | DiagnoseError:
+def _read_or_error(file: ReportFile, reader: _Reader) -> _Report | DiagnoseError:
     try:
-        return _read(file.path, limits)
+        return _read(file.path, reader)
     except DiagnoseError as error:
         return error
 
 
-def _read(path: Path, limits: _Limits) -> _Report:
+def _read(path: Path, reader: _Reader) -> _Report:
+    records = _Records(path)
     with open_report(path) as opened:
         session = read_session(opened.path)
-        module = _choose_module(session)
-        child = _run_child(opened.path, limits, module)
-    records = _Records(path)
-    for record in child.records:
-        records.take(record)
+        module = _choose_module(session, reader.ncu)
+        ended = reader.run(opened.path, module, records)
     report = _Report(_run(path, session, records.kernels), records.kernels, records.warnings, records.lost)
     module_version = records.module or module.version
-    ended = None if records.ended else _end_of_child(child, limits)
     if not report.kernels:
         raise _nothing_readable(path, session, opened.cut, ended, records, module_version)
     if opened.cut:
         report.warnings.append(f"{path}: {opened.cut}; what was before that is used")
     if not session.complete:
         report.warnings.append(f"{path} is truncated: it ends after {session.size:,} bytes inside a block of data")
-        report.lost = report.lost or [f"{path}: what came after byte {session.size:,}"]
+        report.lost.append(f"{path}: whatever came after byte {session.size:,}")
     elif len(report.kernels) + len(report.lost) < session.results:
         missing = session.results - len(report.kernels) - len(report.lost)
         report.lost.append(f"{path}: {missing} of {session.results} results are not shown by ncu_report")
@@ -127,77 +126,109 @@ def _read(path: Path, limits: _Limits) -> _Report:
     return report
 
 
-# --- the child process ---------------------------------------------------------------------------------------------
+# --- the child process ---
 
 
-@dataclass(frozen=True)
-class _Child:
-    """How the child ended; `status` None means that it ran past its time."""
+class _Reader:
+    """Runs one child a report, within limits; `stop` ends those that run and lets no other start."""
 
-    records: list[Any]
-    status: int | None
-    stderr: str
+    def __init__(self, timeout_s: float, memory_bytes: int, source: bool, ncu: Path | None = None) -> None:
+        self.timeout_s = timeout_s
+        self.memory_bytes = memory_bytes
+        self.source = source
+        self.ncu = ncu
+        self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
 
+    def stop(self) -> None:
+        """Kills all children."""
+        with self._lock:
+            self._stopped = True
+            for child in self._children:
+                child.kill()
 
-def _run_child(report: Path, limits: _Limits, module: _Module) -> _Child:
-    package = Path(__file__).resolve().parent
-    options = {"memory_bytes": limits.memory_bytes, "source": limits.source, "module_dir": module.folder}
-    with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
-        output, errors = Path(name, "records"), Path(name, "stderr")
-        command = [sys.executable, "-m", "diagnose.report_worker", str(report), str(output), json.dumps(options)]
-        with errors.open("wb") as stderr:
-            # The folder of the package is the working directory: `-m` puts it first on the path, so that no file of
-            # the user's folder is imported, and a crash leaves no core file there.
+    def run(self, report: Path, module: _Module, records: _Records) -> str | None:
+        """Hands what the child reads to `records`; says how the child ended unless it finished its work."""
+        options = {"memory_bytes": self.memory_bytes, "source": self.source, "module_dir": module.folder}
+        with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
+            output, errors = Path(name, "records"), Path(name, "stderr")
+            arguments = [str(report), str(output), json.dumps(options)]
+            status, late = self._wait([sys.executable, "-m", "diagnose.report_worker", *arguments], errors)
+            for record in _json_lines(output):
+                records.take(record)
+            if records.ended:
+                return None
+            if late:
+                return f"did not finish within {self.timeout_s:g} s"
+            said = errors.read_bytes()[-_STDERR_TAIL:].decode("utf-8", "replace").strip()
+            return self._end(status, said, records)
+
+    def _wait(self, command: list[str], errors: Path) -> tuple[int, bool]:
+        """The exit status, and whether the child was killed because its time was over."""
+        late = threading.Event()
+        with errors.open("wb") as stderr, self._lock:
+            if self._stopped:
+                return -signal.SIGTERM, False
+            # In the package's parent folder `-m` finds the package first and imports nothing from the user's folder.
+            # The child's own session keeps the terminal's Ctrl-C from it: `stop` ends it.
             child = subprocess.Popen(
                 command,
-                cwd=package.parent,
+                cwd=Path(__file__).resolve().parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,
             )
-            status: int | None = None
-            try:
-                status = child.wait(limits.timeout_s)
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                if status is None:
-                    child.kill()
-                    child.wait()
-        tail = errors.read_bytes()[-_STDERR_TAIL:].decode("utf-8", "replace").strip()
-        return _Child(list(_records(output)), status, tail)
+            self._children.add(child)
+
+        def kill() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(self.timeout_s, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            status = child.wait()
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._children.discard(child)
+        return status, late.is_set()
+
+    def _end(self, status: int, said: str, records: _Records) -> str:
+        if records.error == "memory" or re.search(r"bad_alloc|MemoryError|length_error", said):
+            return f"needed more than {self.memory_bytes / 2**30:.3g} GiB of memory"
+        if status == -signal.SIGKILL:
+            return "was killed (SIGKILL), probably for want of memory"
+        if status < 0:
+            return f"crashed ({_signal_name(-status)})"
+        said = records.error_text or (said.splitlines() or ["no message"])[-1]
+        return f"failed with exit status {status}: {said[:200]}"
 
 
-def _records(output: Path) -> Iterator[Any]:
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _json_lines(output: Path) -> Iterator[object]:
     """The complete records of a child's output; a last line that was cut off, or anything that is no JSON, ends it."""
     if not output.exists() or output.stat().st_size > _MAX_RECORDS:
         return
     with output.open("rb") as file:
         for line in file:
             try:
-                yield json.loads(line.decode("utf-8", "replace"))
+                yield json.loads(line.decode("utf-8", "replace"), parse_constant=_no_number)
             except (ValueError, RecursionError):
                 return
 
 
-def _end_of_child(child: _Child, limits: _Limits) -> str:
-    if child.status is None:
-        return f"did not finish within {limits.timeout_s:g} s"
-    out_of_memory = f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory"
-    if any(isinstance(r, dict) and r.get("kind") == "error" and r.get("what") == "memory" for r in child.records):
-        return out_of_memory
-    if "bad_alloc" in child.stderr or "MemoryError" in child.stderr or "std::length_error" in child.stderr:
-        return out_of_memory
-    if child.status < 0:
-        try:
-            name = signal.Signals(-child.status).name
-        except ValueError:
-            name = f"signal {-child.status}"
-        return "was killed (SIGKILL), probably for want of memory" if name == "SIGKILL" else f"crashed ({name})"
-    said = next((str(r.get("text")) for r in child.records if isinstance(r, dict) and r.get("kind") == "error"), "")
-    said = said or (child.stderr.splitlines() or ["no message"])[-1]
-    return f"failed with exit status {child.status}: {said[:200]}"
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
 
 
 def _nothing_readable(
@@ -226,7 +257,7 @@ def _nothing_readable(
     )
 
 
-# --- which ncu_report ----------------------------------------------------------------------------------------------
+# --- which ncu_report ---
 
 
 @dataclass(frozen=True)
@@ -237,7 +268,7 @@ class _Module:
     version: str | None
 
 
-def _choose_module(session: Session) -> _Module:
+def _choose_module(session: Session, ncu: Path | None) -> _Module:
     """The installed module; where it is absent or older than the report, the one in ncu's own tree."""
     try:
         installed = metadata.version("ncu-report")
@@ -245,17 +276,17 @@ def _choose_module(session: Session) -> _Module:
         installed = None
     if installed and not _newer(session.ncu_version, installed):
         return _Module(None, installed)
-    trees = sorted(_trees(), key=_version_in, reverse=True)
+    trees = sorted(_trees(ncu), key=_version_in, reverse=True)
     for folder in trees:
         if not installed or _version_in(folder) > _numbers(installed):
             return _Module(str(folder), ".".join(map(str, _version_in(folder))) or None)
     return _Module(None, installed)
 
 
-def _trees() -> Iterator[Path]:
+def _trees(ncu: Path | None) -> Iterator[Path]:
     """Folders with a module `ncu_report` in the trees of the ncu that would be used and of those in the usual place."""
-    ncu = os.environ.get("DIAGNOSE_NCU") or shutil.which("ncu")
-    roots = list(Path(ncu).resolve().parents[:3]) if ncu else []
+    used = ncu or os.environ.get("DIAGNOSE_NCU") or shutil.which("ncu")
+    roots = list(Path(used).resolve().parents)[:3] if used else []
     usual = Path("/opt/nvidia/nsight-compute")
     if usual.is_dir():
         roots += sorted(usual.iterdir())
@@ -279,7 +310,7 @@ def _newer(report: str | None, module: str | None) -> bool:
     return bool(report and module) and _numbers(report or "")[:2] > _numbers(module or "")[:2]
 
 
-# --- records to dataclasses ----------------------------------------------------------------------------------------
+# --- records to dataclasses ---
 
 
 class _Records:
@@ -298,7 +329,7 @@ class _Records:
 
     def take(self, record: object) -> None:
         """Adds one record."""
-        data = _mapping(record)
+        data = record if isinstance(record, dict) else {}
         kind = data.get("kind")
         if kind == "start":
             self.module = _text_or_none(data.get("module"))
@@ -333,13 +364,15 @@ def _kernel(data: Mapping[str, Any], sources: Mapping[str, str]) -> KernelProfil
         name=_text(data["name"]),
         demangled=_text(data["demangled"]),
         workload=_text(data["workload"]),
-        metrics={_text(k): v if isinstance(v, str) else float(v) for k, v in _mapping(data["metrics"]).items()},
-        units={_text(k): _text(v) for k, v in _mapping(data["units"]).items()},
+        metrics={
+            sys.intern(_text(k)): v if isinstance(v, str) else _number(v) for k, v in _mapping(data["metrics"]).items()
+        },
+        units={sys.intern(_text(k)): sys.intern(_text(v)) for k, v in _mapping(data["units"]).items()},
         not_finite=_texts(data["not_finite"]),
         opcodes=_numbers_by_name(data["opcodes"]),
         thread_opcodes=_numbers_by_name(data["thread_opcodes"]),
         lines=tuple(_line(*entry) for entry in data["lines"]),
-        timeline=tuple(Series(_text(m), _text(u), tuple(map(float, values))) for m, u, values in data["timeline"]),
+        timeline=tuple(Series(_text(m), _text(u), tuple(map(_number, values))) for m, u, values in data["timeline"]),
         sources={name: sources[name] for name in _texts(data["sources"]) if name in sources},
         nvtx=_texts(data["nvtx"]),
         ncu_rules=tuple({_text(k): _text(v) for k, v in _mapping(rule).items()} for rule in data["rules"]),
@@ -350,7 +383,7 @@ def _line(
     pc: int, text: str, columns: Sequence[float | None], stalls: object, not_issued: object, file: object, line: object
 ) -> SassLine:
     executed, thread_executed, samples, wavefronts, wavefronts_ideal, sectors, sectors_ideal = (
-        None if value is None else float(value) for value in columns
+        None if value is None else _number(value) for value in columns
     )
     by_reason = {reason: int(count) for reason, count in _numbers_by_name(stalls).items()}
     if samples is None and by_reason:
@@ -381,7 +414,13 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} instead of a text")
-    return value
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} instead of a finite number")
+    return float(value)
 
 
 def _text_or_none(value: object) -> str | None:
@@ -395,7 +434,7 @@ def _texts(values: object) -> tuple[str, ...]:
 
 
 def _numbers_by_name(values: object) -> dict[str, float]:
-    return {_text(name): float(value) for name, value in _mapping(values).items()}
+    return {sys.intern(_text(name)): _number(value) for name, value in _mapping(values).items()}
 
 
 def _only(kernel: KernelProfile, wanted: Callable[[str], bool]) -> KernelProfile:
@@ -403,7 +442,7 @@ def _only(kernel: KernelProfile, wanted: Callable[[str], bool]) -> KernelProfile
     return replace(kernel, metrics=metrics, units={n: u for n, u in kernel.units.items() if n in metrics})
 
 
-# --- the run -------------------------------------------------------------------------------------------------------
+# --- the run ---
 
 
 def _run(path: Path, session: Session, kernels: Sequence[KernelProfile]) -> Run:

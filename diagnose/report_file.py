@@ -58,8 +58,10 @@ def find_reports(paths: Sequence[Path]) -> list[ReportFile]:
     for path in paths:
         if path.is_dir():
             found += [ReportFile(p, named=False) for p in _in_folder(path)]
-        elif path.exists():
+        elif path.is_file():
             found.append(ReportFile(path, named=True))
+        elif path.exists():
+            raise DiagnoseError(f"{path} is neither a file nor a folder", f"ls -ld {path}")
         else:
             raise DiagnoseError(f"{path} does not exist", f"ls {_nearest_folder(path)}")
     return found

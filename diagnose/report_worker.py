@@ -8,10 +8,12 @@ Usage: python -m diagnose.report_worker REPORT OUTPUT '{"memory_bytes": n, "sour
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
@@ -30,6 +32,7 @@ ADDRESS_METRICS = (
 _OPCODES = "sass__inst_executed_per_opcode"
 _THREAD_OPCODES = "sass__thread_inst_executed_true_per_opcode"
 _STALL = re.compile(r"smsp__(?:pcsamp_)?warps?_issue_stalled_(\w+)")
+_LIFE = re.compile(r"profiler__timestamp_workload_(start|end)_\d+")
 _TIMELINE = re.compile(r"\w+\.Triage\w+\.")
 
 # SASS text costs 0.16 ms an address, so only hot places of large kernels get theirs.
@@ -49,6 +52,7 @@ def main(arguments: list[str]) -> int:
     """Reads one report; see the module's text."""
     report, output, options = arguments[0], arguments[1], json.loads(arguments[2])
     _limit_memory(int(options["memory_bytes"]))
+    gc.disable()  # one short run without cycles
     if options["module_dir"]:
         sys.path.insert(0, options["module_dir"])
     with open(output, "wb") as out:
@@ -91,13 +95,13 @@ def _read(report: str, out: IO[bytes], *, source: bool) -> None:
     version = context.get_version() if hasattr(context, "get_version") else None
     _write(out, {"kind": "start", "module": str(version) if version else None})
     written: dict[str, str] = {}
-    sass: dict[tuple[str, int], str] = {}
+    shared = _Shared()
     count = 0
     for range_at in range(context.num_ranges()):
         actions = context.range_by_idx(range_at)
         for action_at in range(actions.num_actions()):
             try:
-                record = _kernel(actions.action_by_idx(action_at), sass, source=source)
+                record = _kernel(actions.action_by_idx(action_at), shared, source=source)
                 for name, text in record.pop("texts").items():
                     if written.get(name) != text:
                         written[name] = text
@@ -112,11 +116,19 @@ def _read(report: str, out: IO[bytes], *, source: bool) -> None:
     _write(out, {"kind": "end"})
 
 
+class _Shared:
+    """What the results of one report have in common, read once: units by metric, SASS by kernel and address."""
+
+    def __init__(self) -> None:
+        self.units: dict[str, str] = {}
+        self.sass: dict[tuple[str, int], str] = {}
+
+
 class _Unreadable(Exception):
     """A result that the module lists but cannot read."""
 
 
-def _kernel(action: Action, sass: dict[tuple[str, int], str], *, source: bool) -> dict[str, Any]:
+def _kernel(action: Action, shared: _Shared, *, source: bool) -> dict[str, Any]:
     name = action.name()
     if name is None:
         raise _Unreadable("its data is not in the file")
@@ -124,10 +136,10 @@ def _kernel(action: Action, sass: dict[tuple[str, int], str], *, source: bool) -
     if not metric_names:
         raise _Unreadable("it has no metrics")
     notes: list[str] = []
-    values = _Values(action, metric_names)
+    values = _Values(action, metric_names, shared.units)
     demangled = _quiet(notes, "name", lambda: action.name(action.NameBase_DEMANGLED)) or name
     code = _Code(values, name)
-    code.fetch_text(action, sass, notes)
+    code.fetch_text(action, shared.sass, notes)
     if code.executed is not None:
         values.add("diagnose__inst_executed_by_address", code.executed, "inst")
         values.add("diagnose__sass_instructions", float(len(code.addresses)), "inst")
@@ -170,10 +182,31 @@ def _workload(action: Action) -> str:
     return "graph" if kind == getattr(action, "WorkloadType_GRAPH", None) else "range"
 
 
+class _Ids:
+    """Correlation ids as integers: addresses or time stamps. Most metrics of a kernel share theirs, read once."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int, int, int], list[int]] = {}
+
+    def of(self, metric: Metric) -> list[int]:
+        """The ids in the order of the metric's instances; empty where it has none."""
+        ids = metric.correlation_ids()
+        count = metric.num_instances()
+        if ids is None or not count:
+            return []
+        read = ids.as_uint64
+        # Two sets of one kernel that agree in size, ends and middle are the same set.
+        shape = (count, read(0), read(count // 2), read(count - 1))
+        if shape not in self.known:
+            self.known[shape] = [read(i) for i in range(count)]
+        return self.known[shape]
+
+
 class _Values:
     """All metrics of an action in one pass: scalars and units, and the proxies of instanced ones."""
 
-    def __init__(self, action: Action, names: Iterable[str]) -> None:
+    def __init__(self, action: Action, names: Iterable[str], units: dict[str, str]) -> None:
+        self.ids = _Ids()
         self.scalars: dict[str, float | str] = {}
         self.units: dict[str, str] = {}
         self.not_finite: list[str] = []
@@ -186,17 +219,22 @@ class _Values:
                 continue
             if string is None:
                 string = metric.ValueKind_STRING
+            unit = units.get(name)
+            if unit is None:
+                unit = units[name] = metric.unit() or ""
             if metric.has_value():
                 if metric.kind() == string:
                     text = metric.as_string()
                     if text is not None:
-                        self.add(name, text, metric.unit())
+                        self.add(name, text, unit)
                 else:
-                    self.add(name, metric.as_double(), metric.unit())
+                    self.add(name, metric.as_double(), unit)
             if metric.num_instances():
                 self.instanced[name] = metric
+        self._units_by_name = units
 
-    def add(self, name: str, value: float | str, unit: str | None) -> None:
+    def add(self, name: str, value: float | str, unit: str) -> None:
+        """Adds a scalar, or notes that it is not finite."""
         if isinstance(value, float) and not math.isfinite(value):
             self.not_finite.append(name)
             return
@@ -205,19 +243,34 @@ class _Values:
             self.units[name] = unit
 
     def timeline(self) -> list[tuple[str, str, list[float]]]:
+        """PM-sampling series, cut to the kernel's life: sampling starts long before it and ends after it."""
         series = []
+        start, end = self._life()
         for name, metric in self.instanced.items():
-            count = metric.num_instances()
-            if count < 2 or not _TIMELINE.match(name):
+            if metric.num_instances() < 2 or not _TIMELINE.match(name):
                 continue
-            read = metric.as_double
-            points = _thinned([read(i) for i in range(count)])
-            if points is None:
-                if name not in self.not_finite:
-                    self.not_finite.append(name)
+            times = self.ids.of(metric)
+            if times and start < end:
+                first, last = max(0, bisect_right(times, start) - 1), bisect_right(times, end)
             else:
-                series.append((name, metric.unit() or "", points))
+                first, last = 0, metric.num_instances()
+            read = metric.as_double
+            points = _thinned([read(i) for i in range(first, last)])
+            if points:
+                series.append((name, self._units_by_name.get(name, ""), points))
+            elif points is None and name not in self.not_finite:
+                self.not_finite.append(name)
         return series
+
+    def _life(self) -> tuple[int, int]:
+        """Time stamps of the workload's start and end, or (0, 0): they are the correlation ids of two metrics."""
+        stamps: dict[str, list[int]] = {"start": [], "end": []}
+        for name, metric in self.instanced.items():
+            if match := _LIFE.fullmatch(name):
+                stamps[match.group(1)] += self.ids.of(metric)
+        if stamps["start"] and stamps["end"]:
+            return min(stamps["start"]), max(stamps["end"])
+        return 0, 0
 
 
 def _thinned(values: list[float]) -> list[float] | None:
@@ -256,7 +309,8 @@ class _Code:
 
     def __init__(self, values: _Values, name: str) -> None:
         self.name = name
-        self.columns = {m: _by_address(values.instanced.get(m)) for m in ADDRESS_METRICS}
+        self.ids = values.ids
+        self.columns = {m: _by_address(values.instanced.get(m), self.ids) for m in ADDRESS_METRICS}
         self.stalls: dict[str, Metric] = {}
         self.not_issued: dict[str, Metric] = {}
         for metric_name, metric in values.instanced.items():
@@ -303,8 +357,8 @@ class _Code:
         """The lines with text, as the parent expects them, and the names of their source files."""
         pcs = sorted(self.text)
         wanted = frozenset(pcs)
-        stalls = _reasons(self.stalls, wanted)
-        not_issued = _reasons(self.not_issued, wanted)
+        stalls = _reasons(self.stalls, wanted, self.ids)
+        not_issued = _reasons(self.not_issued, wanted, self.ids)
         places = _quiet(notes, "source lines", lambda: _places(action, pcs)) or {}
         columns = [self.columns[m] for m in ADDRESS_METRICS]
         lines = [
@@ -321,12 +375,11 @@ class _Code:
         return lines, {name for name, _ in places.values()}
 
 
-def _by_address(metric: Metric | None) -> dict[int, float]:
-    addresses = metric.correlation_ids() if metric is not None else None
-    if metric is None or addresses is None:
+def _by_address(metric: Metric | None, ids: _Ids) -> dict[int, float]:
+    if metric is None:
         return {}
-    address, value = addresses.as_uint64, metric.as_double
-    pairs = ((address(i), value(i)) for i in range(metric.num_instances()))
+    value = metric.as_double
+    pairs = ((pc, value(i)) for i, pc in enumerate(ids.of(metric)))
     return {pc: v for pc, v in pairs if math.isfinite(v)}
 
 
@@ -334,23 +387,13 @@ def _top(values: Mapping[int, float], count: int) -> list[int]:
     return sorted((pc for pc, v in values.items() if v > 0), key=lambda pc: (-values[pc], pc))[:count]
 
 
-def _reasons(metrics: Mapping[str, Metric], wanted: frozenset[int]) -> dict[int, dict[str, int]]:
-    """Sampled stalls by address and reason, zeros left out. All reasons of a kernel usually share their addresses."""
+def _reasons(metrics: Mapping[str, Metric], wanted: frozenset[int], ids: _Ids) -> dict[int, dict[str, int]]:
+    """Sampled stalls by address and reason, zeros left out."""
     result: dict[int, dict[str, int]] = {}
-    positions: list[tuple[int, int]] = []
-    shape: tuple[int, int, int, int] | None = None
     for reason, metric in metrics.items():
-        addresses = metric.correlation_ids()
-        count = metric.num_instances()
-        if addresses is None:
-            continue
-        address = addresses.as_uint64
-        if shape != (this := (count, address(0), address(count // 2), address(count - 1))):
-            shape = this
-            positions = [(i, pc) for i in range(count) if (pc := address(i)) in wanted]
         value = metric.as_uint64
-        for i, pc in positions:
-            if samples := value(i):
+        for i, pc in enumerate(ids.of(metric)):
+            if pc in wanted and (samples := value(i)):
                 result.setdefault(pc, {})[reason] = samples
     return result
 
