@@ -3,20 +3,38 @@
 
 constexpr int KINDS = 8, STEPS = 256;
 
-// Loops of different shape, all contracting, so single and double precision agree.
+// Different instructions for each kind, all contracting, so single and double precision agree.
+template <int KIND, class T>
+__device__ T step(T x, T s) {
+    if constexpr (KIND == 0) return fma(x, T(0.75), s);
+    if constexpr (KIND == 1) return fma(x * x, T(0.25), s);
+    if constexpr (KIND == 2) return fma(x * x, x * T(0.125), s);
+    if constexpr (KIND == 3) return fma(fabs(x - s), T(0.5), T(0.125));
+    if constexpr (KIND == 4) return fma(s - x, s - x, T(0.25)) * T(0.25);
+    if constexpr (KIND == 5) return fma(x, fma(x, T(0.25), T(0.125)), s);
+    if constexpr (KIND == 6) return fma(-x, x * T(0.25), s) + T(0.0625);
+    return fmin(fma(x, T(0.625), s), T(0.875));
+}
+
+template <int KIND, class T>
+__device__ T run(T x, T s) {
+#pragma unroll 8
+    for (int k = 0; k < STEPS; ++k) x = step<KIND>(x, s);
+    return x;
+}
+
 template <class T>
 __device__ T evolve(int kind, T x, T s) {
     switch (kind) {
-        case 0: for (int k = 0; k < STEPS; ++k) x = fma(x, T(0.75), s); break;
-        case 1: for (int k = 0; k < STEPS; ++k) x = fma(x * x, T(0.25), s); break;
-        case 2: for (int k = 0; k < STEPS; ++k) x = fma(x * x, x * T(0.125), s); break;
-        case 3: for (int k = 0; k < STEPS; ++k) x = fma(fabs(x - s), T(0.5), T(0.125)); break;
-        case 4: for (int k = 0; k < STEPS; ++k) { T t = s - x; x = fma(t, t, T(0.25)) * T(0.25); } break;
-        case 5: for (int k = 0; k < STEPS; ++k) x = fma(x, fma(x, T(0.25), T(0.125)), s); break;
-        case 6: for (int k = 0; k < STEPS; ++k) x = fma(-x, x * T(0.25), s) + T(0.0625); break;
-        default: for (int k = 0; k < STEPS; ++k) x = fmin(fma(x, T(0.625), s), T(0.875)); break;
+        case 0: return run<0>(x, s);
+        case 1: return run<1>(x, s);
+        case 2: return run<2>(x, s);
+        case 3: return run<3>(x, s);
+        case 4: return run<4>(x, s);
+        case 5: return run<5>(x, s);
+        case 6: return run<6>(x, s);
+        default: return run<7>(x, s);
     }
-    return x;
 }
 
 __global__ void __launch_bounds__(256) evolve_in_place(const uint8_t* __restrict__ kind, const float* __restrict__ s,

@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(1024, 1) iterate_items(const float* __restrict
     size_t base = size_t(blockIdx.x) * POINTS;
     for (int i = threadIdx.x; i < POINTS; i += 1024) {
         float a = rate[base + i], x = 0;
-#pragma unroll 16
+#pragma unroll 64
         for (int step = 0; step < STEPS; ++step) x = fmaf(a, x, B);
         out[base + i] = x;
     }
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(1024, 1) iterate_items(const float* __restrict
 __global__ void __launch_bounds__(1024, 1) iterate_parts(const float* __restrict__ rate, float* __restrict__ out) {
     size_t i = size_t(blockIdx.x) * 1024 + threadIdx.x;
     float a = rate[i], x = 0;
-#pragma unroll 16
+#pragma unroll 64
     for (int step = 0; step < STEPS; ++step) x = fmaf(a, x, B);
     out[i] = x;
 }
