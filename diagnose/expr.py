@@ -428,7 +428,8 @@ def unit_of(node: Node, units: Mapping[str, str]) -> str | None:
 
     Sums and comparisons need one unit (a plain number goes with any); a product with a plain or dimensionless number
     keeps the other's unit; a quotient of one unit is a `ratio`; all else is `mixed`, which goes with any number.
-    `units` gives the facts' units, and those of raw metrics under `ncu:NAME` where they are known.
+    `units` gives the facts' units (`text` for texts, `flag` or `bool` for booleans), and those of raw metrics under
+    `ncu:NAME` where they are known.
     """
     match node:
         case Num(_, percent):
@@ -438,12 +439,13 @@ def unit_of(node: Node, units: Mapping[str, str]) -> str | None:
         case Bool():
             return "bool"
         case Name(name):
-            return units.get(name, MIXED)
+            declared = units.get(name, MIXED)
+            return "bool" if declared == "flag" else declared
         case Metric(name):
             known = units.get(f"ncu:{name}")
             return known if known is not None else "%" if ".pct" in name or name.endswith("_pct") else MIXED
         case Sass(function):
-            return {"has": "bool", "count": "inst", "share": "share"}[function]
+            return {"has": "bool", "count": "count", "share": "share"}[function]
         case Neg(operand):
             return _numeric(operand, units)
         case Call(_, args):
@@ -509,7 +511,7 @@ def _quotient(first: str | None, second: str | None) -> str | None:
         return MIXED if first == "%" else first
     if second in DIMENSIONLESS:
         return "ratio" if first is None else first
-    return f"{first}/s" if second == "s" and first in ("byte", "op") else MIXED
+    return f"{first}/{second}" if second in ("s", "us") and first in ("byte", "op") else MIXED
 
 
 # --- values --------------------------------------------------------------------------------------------------------
@@ -564,13 +566,24 @@ def _finite(value: Scalar | None) -> Scalar | None:
 
 def compile_node(node: Node) -> Compiled:
     """A closure that gives the value in an env, None when it is unknown (`missing` then says why)."""
+    isfinite = math.isfinite
     match node:
         case Num(value) | Text(value) | Bool(value):
             return lambda env: value
         case Name(name):
-            return lambda env: _finite(env.lookup(name)[0])
+
+            def fact(env: Env) -> Scalar | None:
+                value = env.lookup(name)[0]
+                return value if type(value) is float and isfinite(value) else _finite(value)
+
+            return fact
         case Metric(name):
-            return lambda env: _finite(env.metric(name)[0])
+
+            def metric(env: Env) -> Scalar | None:
+                value = env.metric(name)[0]
+                return value if type(value) is float and isfinite(value) else _finite(value)
+
+            return metric
         case Sass(function, opcode, star):
             return _compile_sass(function, opcode, star)
         case Neg(operand):

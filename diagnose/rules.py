@@ -876,6 +876,7 @@ class _RuleReader:
 
     def example_value(self, name: str, node: YNode) -> Scalar | None:
         unit = self.catalogue.get(name, MIXED)
+        unit = "bool" if unit == "flag" else unit
         value = node.value
         if value is None:
             return None

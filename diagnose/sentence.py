@@ -21,36 +21,26 @@ from diagnose.expr import (
 from diagnose.expr import parse as parse_expression
 from diagnose.model import Scalar
 from diagnose.packfile import nearest
+from diagnose.render import format as text
 
-NOT_MEASURED = "not measured"
 # Families of units; within one, a value converts by the quotient of the factors.
 _TIME = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _BYTE = {"byte": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-_BYTE_RATE = {"byte/s": 1.0, "B/s": 1.0, "KB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12}
-_OP_RATE = {"op/s": 1.0, "flop/s": 1.0, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15, "GOP/s": 1e9, "TOP/s": 1e12}
+_BYTE_RATE = {"byte/s": 1.0, "byte/us": 1e6, "B/s": 1.0, "KB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12}
+_OP_RATE = {
+    "op/s": 1.0,
+    "op/us": 1e6,
+    "flop/s": 1.0,
+    "GFLOP/s": 1e9,
+    "TFLOP/s": 1e12,
+    "PFLOP/s": 1e15,
+    "GOP/s": 1e9,
+    "TOP/s": 1e12,
+}
 _CLOCK = {"Hz": 1.0, "hz": 1.0, "MHz": 1e6, "GHz": 1e9}
 _FAMILIES = (_TIME, _BYTE, _BYTE_RATE, _OP_RATE, _CLOCK)
 _NUMERIC = ("%", "x", "n", ".0", ".1", ".2", ".3")
-FORMATS = (*_NUMERIC, *(unit for family in _FAMILIES for unit in family))
-_AUTO = (  # what a value is shown in when the template names no format
-    (_TIME, ("ns", "us", "ms", "s")),
-    (_BYTE, ("byte", "KB", "MB", "GB", "TB")),
-    (_BYTE_RATE, ("byte/s", "KB/s", "MB/s", "GB/s", "TB/s")),
-    (_OP_RATE, ("op/s", "GOP/s", "TOP/s")),
-    (_CLOCK, ("MHz", "GHz")),
-)
-
-
-def _digits(value: float) -> str:
-    """Three significant digits, whole numbers in full: 0.0123, 1.23, 123, 12,345."""
-    size = abs(value)
-    if 100 <= size < 1e15 or (value.is_integer() and size < 100):
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def _in_unit(value: float, unit: str) -> str:
-    return f"{_digits(value)} {'µs' if unit == 'us' else unit}"
+FORMATS = (*_NUMERIC, *(unit for family in _FAMILIES for unit in family if not unit.endswith("/us")))
 
 
 def _family(unit: str) -> Mapping[str, float] | None:
@@ -58,44 +48,23 @@ def _family(unit: str) -> Mapping[str, float] | None:
 
 
 def format_value(value: Scalar | None, unit: str, form: str | None = None) -> str:
-    """A value as text: `form` is one of FORMATS, None picks one by the unit."""
+    """A value as text: `form` is one of FORMATS, None picks by the unit."""
     if value is None:
-        return NOT_MEASURED
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    value = float(value)
-    if form is None:
-        if unit in ("share", "%"):
-            form = "%"
-        else:
-            return _automatic(value, unit)
+        return text.NOT_MEASURED
+    if isinstance(value, str | bool) or form is None:
+        return text.quantity(value, unit)
     if form == "%":
-        percent = value if unit == "%" else value * 100
-        return f"{percent:.0f} %" if abs(percent) >= 10 or percent == 0 else f"{percent:.1f} %"
+        return text.percent(value) if unit == "%" else text.share(value)
     if form == "x":
-        return f"{value:.0f}×" if abs(value) >= 100 else f"{value:.3g}×"
+        return text.times(value)
     if form == "n":
-        return f"{value:,.0f}"
+        return text.count(round(value))
     if form in _NUMERIC:
         return f"{value:,{form}f}"
     family = _family(form)
     if family is None or unit not in family:
-        return _automatic(value, unit)
-    return _in_unit(value * family[unit] / family[form], form)
-
-
-def _automatic(value: float, unit: str) -> str:
-    for family, steps in _AUTO:
-        if unit in family:
-            base = value * family[unit]
-            best = steps[0]
-            for step in steps:
-                if abs(base) >= family[step]:
-                    best = step
-            return _in_unit(base / family[best], best)
-    return _digits(value)
+        return text.quantity(value, unit)
+    return f"{text.digits(value * family[unit] / family[form])} {'µs' if form == 'us' else form}"
 
 
 @dataclass(frozen=True)
@@ -133,24 +102,24 @@ class Sentence:
         return tuple(part.node for part in self.parts if isinstance(part, Slot))
 
 
-def parse_sentence(text: str, units: Mapping[str, str]) -> Sentence:
+def parse_sentence(template: str, units: Mapping[str, str]) -> Sentence:
     """Parses a template; raises ExprError with the column in the template."""
     parts: list[str | Slot] = []
     plain = ""
     at = 0
-    while at < len(text):
-        char = text[at]
-        if char in "{}" and text[at : at + 2] == char * 2:
+    while at < len(template):
+        char = template[at]
+        if char in "{}" and template[at : at + 2] == char * 2:
             plain += char
             at += 2
         elif char == "{":
-            end = text.find("}", at)
+            end = template.find("}", at)
             if end < 0:
                 raise ExprError("this '{' has no '}'; a literal brace is written '{{'", at + 1)
             if plain:
                 parts.append(plain)
                 plain = ""
-            parts.append(_slot(text[at + 1 : end], at + 1, units))
+            parts.append(_slot(template[at + 1 : end], at + 1, units))
             at = end + 1
         elif char == "}":
             raise ExprError("this '}' has no '{'; a literal brace is written '}}'", at + 1)
@@ -159,7 +128,7 @@ def parse_sentence(text: str, units: Mapping[str, str]) -> Sentence:
             at += 1
     if plain:
         parts.append(plain)
-    return Sentence(text, tuple(parts))
+    return Sentence(template, tuple(parts))
 
 
 def _slot(inner: str, offset: int, units: Mapping[str, str]) -> Slot:
