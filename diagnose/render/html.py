@@ -1,0 +1,432 @@
+"""The HTML report: one self-contained file that asks nothing of a network, readable without JavaScript.
+
+Two walls stand against hostile text: Jinja's autoescape, and a content security policy whose hashes allow only this
+report's own script and style sheet. The same document gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diagnose.bundled import bundled
+from diagnose.render import format as fmt
+from diagnose.render import geometry, view
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Up to so many kernels stand in the page as HTML; beyond, only the FRONT longest do and the rest is packed.
+INLINE = 200
+FRONT = 20
+#: Raw metrics above this count are packed too.
+RAW_INLINE = 60
+#: Bytes of packed raw metrics in one file; kernels get theirs by time until it is used.
+RAW_BUDGET = 12_000_000
+_NAME_IN_TABLE = 90
+_QUERY = 300
+
+
+def _finalize(value: object) -> object:
+    """Every value that a template prints: None, NaN and missing keys as words, texts without control characters."""
+    from jinja2 import Undefined
+    from markupsafe import Markup
+
+    if isinstance(value, Markup):
+        return value
+    if value is None or isinstance(value, Undefined):
+        return fmt.NOT_MEASURED
+    if isinstance(value, float) and fmt.number(value) is None:
+        return fmt.NOT_MEASURED
+    return fmt.clean(value, newlines=True) if isinstance(value, str) else value
+
+
+def _link(value: object) -> str | None:
+    """`value` if it is a web address that may become a link."""
+    if isinstance(value, str) and value.startswith(("https://", "http://")) and not any(c.isspace() for c in value):
+        return value
+    return None
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, finalize=_finalize, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(
+        duration=fmt.duration,
+        share=fmt.share,
+        times=fmt.times,
+        speedup=fmt.speedup,
+        amount=fmt.quantity,
+        number=fmt.count,
+        words=fmt.words,
+        resource=fmt.resource,
+        condition=fmt.condition,
+        short=fmt.shorten,
+        dims=fmt.dims,
+        weblink=_link,
+    )
+    return environment
+
+
+def _hash(source: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+
+
+def _pack(source: str) -> dict[str, object]:
+    """`source` as base64 of raw deflate, with the size at which a reader stops inflating."""
+    raw = source.encode("utf-8", "replace")
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return {"size": len(raw), "body": base64.b64encode(squeeze.compress(raw) + squeeze.flush()).decode()}
+
+
+def _time_model(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = [
+        (view.text(item.get("label")) or "bound", fmt.number(item.get("us")), str(item.get("kind")))
+        for item in view.objects(data.get("time_model"))
+    ]
+    if not any(us is not None for _, us, _ in rows):
+        measured = fmt.number(data.get("duration_us"))
+        rows = [(fmt.resource(item.get("resource")), fmt.number(item.get("bound_us")), "bound") for item in view.objects(data.get("limits"))]
+        rows = [row for row in rows if row[1] is not None]
+        rows.sort(key=lambda row: -(row[1] or 0.0))
+        if rows and measured is not None:
+            rows.append(("Measured", measured, "measured"))
+    full = max((us for _, us, _ in rows if us is not None), default=0.0)
+    measured = next((us for _, us, kind in rows if kind == "measured" and us is not None), None)
+    return [
+        {
+            "label": label,
+            "us": us,
+            "kind": kind if kind in {"bound", "waste", "measured"} else "bound",
+            "width": geometry.bar(us, full),
+            "mark": geometry.bar(measured, full),
+            "of": fmt.share(us / measured) if us is not None and measured else None,
+        }
+        for label, us, kind in rows
+    ]
+
+
+def _stalls(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    stalls = view.mapping(data.get("stalls"))
+    reasons = [item for item in view.objects(stalls.get("reasons")) if fmt.number(item.get("share")) is not None]
+    if not reasons:
+        return None
+    full = max(fmt.number(item.get("share")) or 0.0 for item in reasons)
+    rows = [
+        {
+            "label": fmt.words(item.get("reason")),
+            "share": item.get("share"),
+            "width": geometry.bar(item.get("share"), full),
+            "not_issued": item.get("not_issued_share"),
+            "inner": geometry.bar(item.get("not_issued_share"), full),
+        }
+        for item in reasons
+    ]
+    return {
+        "source": view.text(stalls.get("source")) or "source not recorded",
+        "no_issue": fmt.number(stalls.get("no_issue_share")),
+        "rows": rows,
+        "split": any(row["inner"] is not None for row in rows),
+    }
+
+
+def _mix(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    items = [item for item in view.objects(data.get("instruction_mix")) if view.text(item.get("opcode"))]
+    full = max((fmt.number(item.get("share")) or 0.0 for item in items), default=0.0)
+    return [{**item, "width": geometry.bar(item.get("share"), full)} for item in items]
+
+
+def _occupancy(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    occupancy = view.mapping(data.get("occupancy"))
+    if not any(value is not None for value in occupancy.values()):
+        return None
+    units = {"shared": "byte", "shared_bytes": "byte"}
+    return {
+        "theoretical": occupancy.get("theoretical"),
+        "achieved": occupancy.get("achieved"),
+        "theoretical_width": geometry.bar(occupancy.get("theoretical"), 1.0),
+        "achieved_width": geometry.bar(occupancy.get("achieved"), 1.0),
+        "limiter": view.text(occupancy.get("limiter")),
+        "registers": occupancy.get("registers"),
+        "shared_bytes": occupancy.get("shared_bytes"),
+        "block": occupancy.get("block"),
+        "steps": geometry.staircase(occupancy.get("steps"), units),
+        "notes": view.texts(occupancy.get("steps")),
+    }
+
+
+def _hot(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    items = view.objects(data.get("hot"))
+    full = max((fmt.number(item.get("share")) or 0.0 for item in items), default=0.0)
+    return [
+        {
+            **item,
+            "heat": geometry.heat(item.get("share"), full),
+            "width": geometry.bar(item.get("share"), full),
+            "place": _place(item),
+            "anchor": view.text(item.get("pc")),
+        }
+        for item in items
+    ]
+
+
+def _place(item: Mapping[str, Any]) -> str | None:
+    file, line = view.text(item.get("file")), fmt.number(item.get("line"))
+    if file is None:
+        return None
+    return f"{file}:{int(line)}" if line is not None else file
+
+
+def _raw(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for name, entry in view.mapping(data.get("raw_metrics")).items():
+        value, unit = (list(entry) + ["", ""])[:2] if isinstance(entry, list | tuple) and entry else (entry, "")
+        found = fmt.number(value)
+        if found is None:
+            shown = fmt.shorten(value, 200) if isinstance(value, str) and value else fmt.NOT_MEASURED
+        else:
+            shown = f"{int(found):,}" if found == int(found) and abs(found) < 1e18 else f"{found:,.6g}"
+            shown += f" {unit}" if isinstance(unit, str) and unit else ""
+        rows.append((fmt.shorten(name, 200), fmt.clean(shown)))
+    return sorted(rows)
+
+
+def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[str, Any]]:
+    units = view.units(data)
+    found = []
+    for finding in view.objects(data.get("findings")):
+        rule = view.text(finding.get("rule")) or "rule without an id"
+        page = view.mapping(pages.get(rule))
+        klass = finding.get("class") if finding.get("class") in view.CLASSES else "unknown"
+        found.append(
+            {
+                "rule": rule,
+                "anchor": view.safe_id(rule.replace("/", "."), "rule"),
+                "klass": klass,
+                "sign": fmt.CLASS_SIGN[str(klass)],
+                "word": fmt.CLASS_WORD[str(klass)],
+                "severity": view.text(finding.get("severity")) or "note",
+                "title": view.text(finding.get("title")) or view.text(page.get("title")) or rule,
+                "gain": view.speedup_of(finding),
+                "evidence": view.objects(finding.get("evidence")),
+                "where": [{**item, "place": _place(item)} for item in view.objects(finding.get("where"))],
+                "why": view.text(finding.get("why")) or view.text(page.get("why")),
+                "change": view.text(view.mapping(finding.get("next_experiment")).get("change")) or view.text(page.get("change")),
+                "expect": view.expectation(finding.get("next_experiment"), units),
+                "limitations": view.text(page.get("limitations")) or "; ".join(view.texts(page.get("limitations"))) or None,
+                "references": list(dict.fromkeys(view.texts(finding.get("references")) + view.texts(page.get("references")))),
+            }
+        )
+    return found
+
+
+def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | None, raw: bool) -> dict[str, Any]:
+    """All that the kernel part prints."""
+    data = kernel.data
+    launch = view.mapping(data.get("launch"))
+    sol = [item for item in view.objects(data.get("speed_of_light")) if item.get("label") or item.get("resource")]
+    parts: dict[str, Any] = {
+        "time_model": _time_model(data),
+        "limits": view.objects(data.get("limits")),
+        "speed_of_light": [
+            {
+                "label": view.text(item.get("label")) or fmt.resource(item.get("resource")),
+                "utilization": item.get("utilization"),
+                "width": geometry.bar(item.get("utilization"), 1.0),
+                "source": view.text(item.get("source")),
+            }
+            for item in sol
+        ],
+        "roofline": geometry.roofline(data.get("roofline")),
+        "memory": geometry.memory(data.get("memory")),
+        "stalls": _stalls(data),
+        "timeline": geometry.timeline(data.get("timeline")),
+        "occupancy": _occupancy(data),
+        "instruction_mix": _mix(data),
+        "hot": _hot(data),
+        "findings": _findings(data, pages),
+        "rejected": view.objects(data.get("rejected")),
+        "not_evaluated": [
+            {
+                "rule": item.get("rule"),
+                "missing": ", ".join(view.texts(item.get("missing"))) or "not named",
+                "how": view.text(item.get("collect_with")),
+            }
+            for item in view.objects(data.get("not_evaluated"))
+        ],
+        "facts": sorted(view.mapping(data.get("facts")).items()),
+        "paths": view.texts(data.get("paths")),
+    }
+    raw_rows = _raw(data)
+    parts["raw"] = raw_rows if raw and len(raw_rows) <= RAW_INLINE else []
+    parts["raw_packed"] = raw_rows if raw and len(raw_rows) > RAW_INLINE else []
+    parts["raw_count"] = len(raw_rows)
+    labels = {
+        "time_model": ("Time and limits", "limits"),
+        "roofline": ("Roofline", "roofline"),
+        "speed_of_light": ("Speed of Light", "speed_of_light"),
+        "memory": ("Memory picture", "memory"),
+        "stalls": ("Stall reasons", "stalls"),
+        "timeline": ("Timeline", "timeline"),
+        "occupancy": ("Occupancy", "occupancy"),
+        "instruction_mix": ("Instruction mix", "instruction_mix"),
+        "hot": ("Hot instructions and source lines", "hot"),
+    }
+    parts["missing"] = [
+        {"label": label, "how": view.HOW_TO_COLLECT[how]} for part, (label, how) in labels.items() if not parts[part]
+    ]
+    if kernel.duration_us is None:
+        parts["missing"].insert(0, {"label": "Duration", "how": view.HOW_TO_COLLECT["time"]})
+    if not raw_rows:
+        parts["missing"].append({"label": "Raw metrics", "how": view.HOW_TO_COLLECT["raw_metrics"]})
+    parts["config"] = [
+        (label, shown)
+        for label, shown in (
+            ("Grid", fmt.dims(launch.get("grid"))),
+            ("Block", fmt.dims(launch.get("block"))),
+            ("Cluster", fmt.dims(launch.get("cluster")) if launch.get("cluster") else None),
+            ("Launches", f"{kernel.launches:,}" if kernel.launches is not None else None),
+            ("A launch", fmt.duration(kernel.duration_us)),
+            ("SM clock", fmt.quantity(data.get("clock_ghz"), "ghz")),
+            ("Device", device),
+            ("Data paths", ", ".join(parts["paths"]) if parts["paths"] else None),
+            ("Workload", data.get("workload") if data.get("workload") in {"range", "graph"} else None),
+        )
+        if shown and shown != fmt.NOT_MEASURED
+    ]
+    return parts
+
+
+def _index(rows: list[dict[str, Any]]) -> str:
+    """The rows of the table as columns, for the script."""
+    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    return json.dumps(columns, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _row(kernel: view.KernelView) -> dict[str, Any]:
+    """A table row: what it shows, and by what it is sorted and searched."""
+    name = fmt.shorten(kernel.name, _NAME_IN_TABLE)
+    title = fmt.shorten(kernel.title, 120)
+    return {
+        "id": kernel.id,
+        "name": name,
+        "klass": kernel.klass,
+        "sign": kernel.sign,
+        "word": kernel.word,
+        "rule": fmt.shorten(kernel.rule or "", 60),
+        "title": title,
+        "time": fmt.duration(kernel.total_us),
+        "share": fmt.share(kernel.share) if kernel.share is not None else "",
+        "width": geometry.bar(kernel.share, 1.0) or "0%",
+        "n": f"n = {kernel.launches:,}" if kernel.launches is not None and kernel.launches > 1 else "",
+        "win": kernel.win,
+        "range": kernel.win_range,
+        "why": fmt.shorten(kernel.reason, 260),
+        "by_time": round(kernel.total_us, 3) if kernel.total_us is not None else -1,
+        "by_win": round(kernel.win_key, 5),
+        "query": " ".join(
+            (name, fmt.shorten(kernel.full_name, _QUERY), f"class:{kernel.klass} rule:{kernel.rule or ''} sev:{kernel.severity or ''}", title)
+        ).lower(),
+    }
+
+
+def _provenance(document: view.Document) -> dict[str, Any]:
+    """Runs, devices, ceilings and packs: the bottom of the page."""
+    ceilings = view.mapping(document.get("ceilings"))
+    return {
+        "runs": [{key: run.get(key) for key in
+                  ("source", "ncu_version", "command", "clock_control", "cache_control", "replay", "passes_total", "rank", "host", "target_exit")}
+                 for run in view.objects(document.get("runs"))],
+        "devices": view.objects(document.get("devices")),
+        "ceilings": [(label, ceilings.get(key)) for label, key in (("Source", "source"), ("GPU", "gpu"), ("Date", "date")) if ceilings.get(key)],
+        "packs": [{"name": pack.get("name"), "version": pack.get("version"), "sha256": pack.get("sha256"),
+                   "disabled": ", ".join(view.texts(pack.get("disabled"))) or "none"}
+                  for pack in view.objects(document.get("packs"))],
+    }  # fmt: skip
+
+
+def render(document: view.Document) -> str:
+    """The whole page for a document of the contract."""
+    from markupsafe import Markup
+
+    folder = bundled("reports")
+    environment = _environment(folder)
+    style = (folder / "report.css").read_text(encoding="utf-8")
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    found = view.kernels(document)
+    pages = view.mapping(document.get("rule_pages"))
+    devices = view.objects(document.get("devices"))
+    rows = [_row(kernel) for kernel in found]
+    packed = len(found) > INLINE
+    front = found[:FRONT] if packed else found
+    part: Any = environment.get_template("macros/kernel.j2").module
+    inline: list[dict[str, Any]] = []
+    chunks: list[dict[str, object]] = []
+    raw_left, raw_kernels = RAW_BUDGET, 0
+    for position, kernel in enumerate(found):
+        number = fmt.number(kernel.data.get("device"))
+        device = None
+        if number is not None and 0 <= int(number) < len(devices):
+            device = view.text(devices[int(number)].get("name"))
+        parts = _kernel(kernel, pages, device, raw_left > 0)
+        raw_kernels += bool(parts["raw"] or parts["raw_packed"])
+        if parts["raw_packed"]:
+            chunk = {"id": f"m-{kernel.id}", **_pack(json.dumps(parts["raw_packed"], ensure_ascii=False, separators=(",", ":")))}
+            raw_left -= len(str(chunk["body"]))
+            chunks.append(chunk)
+        body = part.kernel_part(kernel, parts)
+        if position < len(front):
+            inline.append({"kernel": kernel, "body": body})
+        else:
+            chunks.append({"id": f"k-{kernel.id}", **_pack(str(body))})
+    shares = view.class_shares(found)
+    left = 0.0
+    classes = []
+    for klass in view.CLASSES:
+        members = sum(kernel.klass == klass for kernel in found)
+        size = shares.get(klass, 0.0)
+        if members:
+            classes.append(
+                {"klass": klass, "sign": fmt.CLASS_SIGN[klass], "word": fmt.CLASS_WORD[klass], "share": size if shares else None,
+                 "count": members, "x": geometry.pct(left), "width": geometry.pct(size)}
+            )  # fmt: skip
+        left += size
+    tool = view.mapping(document.get("tool"))
+    return environment.get_template("template.html.j2").render(
+        style=Markup(style),  # noqa: S704  our own file; a test checks that it cannot close its element
+        script=Markup(script),  # noqa: S704
+        policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        title=_title(found, document),
+        summary=view.summary(document, found),
+        header=view.header(document, found),
+        warnings=view.texts(document.get("warnings")),
+        partial=document.get("partial") is True,
+        classes=classes,
+        rows=rows[: len(front)],
+        row_count=len(rows),
+        inline=inline,
+        index={"id": "ix", **_pack(_index(rows))} if packed else None,
+        chunks=chunks,
+        raw_kernels=raw_kernels,
+        raw_limited=any(view.mapping(kernel.data.get("raw_metrics")) for kernel in found) and raw_left <= 0,
+        program=_findings(view.mapping(document.get("program")), pages),
+        provenance=_provenance(document),
+        version=view.text(tool.get("version")),
+    )
+
+
+def _title(found: list[view.KernelView], document: view.Document) -> str:
+    sources = [fmt.shorten(run.get("source"), 60) for run in view.objects(document.get("runs")) if view.text(run.get("source"))]
+    what = sources[0] if sources else view.plural(len(found), "kernel")
+    return f"{what}: why it is slow"
