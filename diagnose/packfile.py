@@ -40,7 +40,8 @@ class YNode:
 
     def fail(self, message: str, hint: str) -> DiagnoseError:
         """The error to raise for this value."""
-        return DiagnoseError(f"{self.file}:{self.line}: {message}", hint)
+        shown = message if len(message) <= 600 else message[:597] + "..."
+        return DiagnoseError(f"{self.file}:{self.line}: {shown}", hint)
 
     def mapping(self, what: str) -> dict[str, YNode]:
         """The value as a mapping."""
@@ -166,7 +167,7 @@ def _build(event: yaml.Event, events: Iterator[yaml.Event], path: Path, depth: i
         raise DiagnoseError(f"{place}: anchors and aliases are not allowed in a pack", "write the value out")
     tag = getattr(event, "tag", None)
     if tag is not None and tag != "!":
-        raise DiagnoseError(f"{place}: the tag {tag!r} is not allowed in a pack", "write plain data without tags")
+        raise DiagnoseError(f"{place}: the tag {tag[:60]!r} is not allowed in a pack", "write plain data without tags")
     if isinstance(event, yaml.ScalarEvent):
         plain = event.implicit[0]
         return YNode(_scalar(event.value) if plain else event.value, path, line, key_line or line, event.value)
@@ -185,7 +186,7 @@ def _build(event: yaml.Event, events: Iterator[yaml.Event], path: Path, depth: i
             raise DiagnoseError(f"{path}:{key_at}: anchors and tags are not allowed in a pack", "write plain keys")
         if key in pairs:
             raise DiagnoseError(
-                f"{path}:{key_at}: the key {key!r} stands twice (first on line {pairs[key].key_line})",
+                f"{path}:{key_at}: the key {key[:60]!r} stands twice (first on line {pairs[key].key_line})",
                 "remove one of them",
             )
         pairs[key] = _build(next(events), events, path, depth + 1, key_at)

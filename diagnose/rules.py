@@ -52,8 +52,13 @@ STATUSES = ("preview", "stable", "deprecated")
 SCOPES = ("kernel", "program")
 ROLES = ("waiting", "cause")
 CORE = "core"
+# Limits that keep a hostile pack from taking long or much memory; rules written by people are far below.
 MAX_RULES = 2000
+MAX_PACK_BYTES = 20_000_000
 MAX_LEAVES = 100
+MAX_EXAMPLES = 200
+MAX_VALUES = 300
+MAX_SENTENCE = 2000
 RULE_KEYS = (
     "title",
     "class",
@@ -462,7 +467,7 @@ def load_packs(dirs: Iterable[Path], catalogue: Mapping[str, str]) -> tuple[Pack
 
 def pack_digest(folder: Path) -> str:
     """sha256 over the names and contents of a pack's files, in hex."""
-    return _digest([(path.relative_to(folder).as_posix(), read_bytes(path)) for path in _pack_files(folder)])
+    return _digest((path.relative_to(folder).as_posix(), data) for path, data in _read_pack(folder))
 
 
 def _digest(files: Iterable[tuple[str, bytes]]) -> str:
@@ -500,8 +505,19 @@ def _pack_files(folder: Path) -> list[Path]:
     return found
 
 
+def _read_pack(folder: Path) -> list[tuple[Path, bytes]]:
+    contents, total = [], 0
+    for path in _pack_files(folder):
+        data = read_bytes(path)
+        total += len(data)
+        if total > MAX_PACK_BYTES:
+            raise DiagnoseError(f"{folder} holds more than {MAX_PACK_BYTES:,} bytes of rules", "split it into packs")
+        contents.append((path, data))
+    return contents
+
+
 def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]:
-    contents = [(path, read_bytes(path)) for path in _pack_files(folder)]
+    contents = _read_pack(folder)
     manifest_path = folder / "pack.yaml"
     manifest = parse_yaml(dict(contents)[manifest_path], manifest_path)
     keys = manifest.mapping("pack.yaml")
@@ -522,7 +538,7 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
     weigh: dict[str, float] = {}
     if "weigh" in keys and keys["weigh"].value is not None:
         for rule_id, node in keys["weigh"].mapping("weigh").items():
-            factor = node.number(f"weigh.{rule_id}")
+            factor = node.number(f"the weight of {rule_id!r}")
             if factor <= 0:
                 raise node.fail(
                     f"the weight of {rule_id!r} is {factor:g}", "weights are above 0; `disable` turns a rule off"
@@ -590,7 +606,7 @@ def _known_keys(keys: Mapping[str, YNode], allowed: Sequence[str], what: str, hi
     for key, node in keys.items():
         if key not in allowed:
             raise DiagnoseError(
-                f"{node.file}:{node.key_line}: unknown key {key!r} in {what}{nearest(key, allowed)}", hint
+                f"{node.file}:{node.key_line}: unknown key {key[:60]!r} in {what}{nearest(key, allowed)}", hint
             )
 
 
@@ -758,6 +774,10 @@ class _RuleReader:
 
     def sentence(self, node: YNode) -> Sentence:
         text = " ".join(node.text("sentence").split())
+        if len(text) > MAX_SENTENCE:
+            raise node.fail(
+                f"the sentence has {len(text):,} characters, more than {MAX_SENTENCE}", "move text to `why`"
+            )
         try:
             sentence = parse_sentence(text, self.catalogue)
         except ExprError as error:
@@ -833,12 +853,15 @@ class _RuleReader:
     def examples(self, node: YNode) -> Examples:
         keys = node.mapping("examples")
         _known_keys(keys, ("base", "fires", "silent"), "examples", "examples takes base, fires and silent")
+        for key, part in keys.items():
+            if isinstance(part.value, tuple) and len(part.value) > MAX_EXAMPLES:
+                raise part.fail(f"examples.{key} has more than {MAX_EXAMPLES} entries", "keep one for each condition")
         if "base" not in keys:
             raise node.fail("examples lacks 'base'", "give base: the facts' values of a kernel on which the rule fires")
         base = self.example(keys["base"], None)
-        fires = tuple(self.example(item, base) for item in (keys["fires"].items("fires") if "fires" in keys else ()))
-        silent = tuple(
-            self.example(item, base) for item in (keys["silent"].items("silent") if "silent" in keys else ())
+        fires, silent = (
+            tuple(self.example(item, base) for item in (keys[key].items(f"examples.{key}") if key in keys else ()))
+            for key in ("fires", "silent")
         )
         if not silent:
             raise node.fail(
@@ -851,7 +874,10 @@ class _RuleReader:
         """Values by fact, raw metric and, under `sass`, opcode; those not given are base's."""
         values: dict[str, Scalar | None] = dict(base.values) if base else {}
         opcodes = dict(base.opcodes) if base and base.opcodes is not None else None
-        for name, item in node.mapping("an example").items():
+        given = node.mapping("an example")
+        if len(given) > MAX_VALUES:
+            raise node.fail(f"the example has more than {MAX_VALUES} values", "give only those that the rule reads")
+        for name, item in given.items():
             if name == "sass":
                 opcodes = self.opcodes(item, opcodes)
                 continue
@@ -868,7 +894,10 @@ class _RuleReader:
         if node.value is None:
             return None
         opcodes = dict(base or {})
-        for opcode, item in node.mapping("sass").items():
+        given = node.mapping("sass")
+        if len(given) > MAX_VALUES:
+            raise node.fail(f"sass has more than {MAX_VALUES} opcodes", "give only those that the rule asks for")
+        for opcode, item in given.items():
             if not _OPCODE.fullmatch(opcode) or opcode.endswith("*"):
                 raise item.fail(f"{opcode!r} is not an opcode", "under sass, give full opcodes: {HMMA.16816.F32: 1000}")
             opcodes[opcode] = item.number(f"sass.{opcode}")

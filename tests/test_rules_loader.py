@@ -438,6 +438,15 @@ def test_file_limits(make: Make) -> None:
     assert "uncoalesced.yaml:2: the file is not UTF-8" in failure(folder).message
     (folder / "uncoalesced.yaml").write_text(yaml.safe_dump(a_rule(when=["useful < 0.5"] * 200)))
     assert "more than 100 conditions" in failure(folder).message
+    for changes, says in (
+        ({"sentence": "{useful}" * 1000}, "the sentence has 8,000 characters"),
+        ({"examples": {**SOUND, "silent": [{"useful": 1}] * 201}}, "more than 200 entries"),
+        ({"examples": {**SOUND, "base": {f"ncu:m{n}": 1 for n in range(301)}}}, "more than 300 values"),
+        ({"class": "x" * 10_000}, "class 'xxx"),
+    ):
+        (folder / "uncoalesced.yaml").write_text(yaml.dump(a_rule(**changes), Dumper=_NoAliases))
+        message = failure(folder).message
+        assert says in message and len(message) < 1000
     (folder / "uncoalesced.yaml").rename(folder / "Not_An_Id.yaml")
     assert "is no rule id" in failure(folder).message
 
