@@ -1,0 +1,126 @@
+"""`diagnose REPORT` on the 57 MB report of scatter, scan and reduce, against a bare loop over the same metrics.
+
+    python tests/benchmarks/bench_report.py [REPORT]
+
+Both sides run as processes of their own, on the decompressed file. The bare loop loads the report with ncu_report and
+reads, of each kernel, what `diagnose` reads: every metric's value, and the instances of the per-address counters, the
+sampled stalls and the opcode counts. Peak memory is that of the largest process of each side.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+RUNS = 3
+AIM_RATIO = 2.0
+AIM_MB = 600
+NAME = "h200-scatter-scan-reduce.ncu-rep"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "reports"
+
+BARE = """
+import sys
+import ncu_report
+from diagnose.report_worker import ADDRESS_METRICS
+
+BY_INSTANCE = (*ADDRESS_METRICS, "sass__inst_executed_per_opcode", "sass__thread_inst_executed_true_per_opcode")
+count = 0
+context = ncu_report.load_report(sys.argv[1])
+for r in range(context.num_ranges()):
+    results = context.range_by_idx(r)
+    for a in range(results.num_actions()):
+        action = results.action_by_idx(a)
+        for name in action.metric_names():
+            metric = action.metric_by_name(name)
+            if metric is None:
+                continue
+            metric.value()
+            count += 1
+            if name.startswith(("smsp__pcsamp_warps_issue", "sass__")) or name in BY_INSTANCE:
+                for i in range(metric.num_instances()):
+                    metric.value(i)
+                    count += 1
+print(count)
+"""
+
+
+def tree_rss_kb(pid: int) -> list[int]:
+    """Peak resident memory (VmHWM) of `pid` and of its descendants, each."""
+    found = []
+    pending = [pid]
+    while pending:
+        current = pending.pop()
+        try:
+            status = Path(f"/proc/{current}/status").read_text()
+            # A process started from a thread is listed as that thread's child.
+            for task in Path(f"/proc/{current}/task").iterdir():
+                pending += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue
+        found += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+    return found
+
+
+def measure(command: list[str], folder: Path) -> tuple[float, float]:
+    """(median seconds, peak MB of the largest process) of `command` run in `folder`."""
+    times = []
+    peak_kb = 0
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        tail: list[bytes] = []
+        reader = threading.Thread(target=lambda pipe=process.stderr, out=tail: out.append(pipe.read()[-600:]))
+        reader.start()
+        while process.poll() is None:
+            peak_kb = max(peak_kb, *tree_rss_kb(process.pid), 0)
+            time.sleep(0.02)
+        times.append(time.perf_counter() - start)
+        reader.join()
+        if process.returncode not in (0, 3):
+            sys.exit(
+                f"error: {' '.join(command)} ended with {process.returncode}: {b''.join(tail).decode(errors='replace')}"
+            )
+    return statistics.median(times), peak_kb / 1024
+
+
+def main() -> None:
+    packed = SHARED / f"{NAME}.xz"
+    given = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    if given is None and not packed.exists():
+        print(f"skipped: {NAME} is not beside the checkout (shared/reports)")
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        report = folder / NAME
+        if given is not None:
+            report = given.resolve()
+        else:
+            with lzma.open(packed) as source, report.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        (folder / "bare.py").write_text(BARE)
+        cli = "import sys; from diagnose.cli import main; sys.exit(main())"
+        sides = {
+            "bare loop": [sys.executable, str(folder / "bare.py"), str(report)],
+            "diagnose --no-html": [sys.executable, "-c", cli, str(report), "--no-html", "--format", "json"],
+            "diagnose": [sys.executable, "-c", cli, str(report), "--format", "json", "-o", str(folder / "out.html")],
+        }
+        print(f"{report.name}: {report.stat().st_size / 1e6:.0f} MB, median of {RUNS}, {os.cpu_count()} cores")
+        bare: float | None = None
+        for name, command in sides.items():
+            seconds, peak = measure(command, folder)
+            bare = bare or seconds
+            print(f"  {name:20} {seconds:6.2f} s   {seconds / bare:5.2f}x   largest process {peak:5.0f} MB")
+        print(f"  aim: at most {AIM_RATIO:.0f}x, under {AIM_MB} MB")
+
+
+if __name__ == "__main__":
+    main()
