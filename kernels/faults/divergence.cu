@@ -1,7 +1,7 @@
 // Each item runs one of eight recurrences, by its kind: kinds mixed within a warp, or items visited kind by kind.
 #include "memory.cuh"
 
-constexpr int KINDS = 8, STEPS = 256;
+constexpr int KINDS = 8, STEPS = 1024;
 
 // Different instructions for each kind, all contracting, so single and double precision agree.
 template <int KIND, class T>
@@ -18,7 +18,7 @@ __device__ T step(T x, T s) {
 
 template <int KIND, class T>
 __device__ T run(T x, T s) {
-#pragma unroll 8
+#pragma unroll 16
     for (int k = 0; k < STEPS; ++k) x = step<KIND>(x, s);
     return x;
 }

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(1024) multiply_points(const unsigned* __restri
 }
 
 // 16 words for 64 multiply-adds. Tiles are double-buffered: one barrier a step, loads in flight during the products.
-__global__ void __launch_bounds__(256) multiply_patches(const unsigned* __restrict__ a, const unsigned* __restrict__ b,
+__global__ void __launch_bounds__(256, 2) multiply_patches(const unsigned* __restrict__ a, const unsigned* __restrict__ b,
                                                         unsigned* __restrict__ c, int n) {
     __shared__ __align__(16) unsigned as[2][8][132], bs[2][8][128];  // 132: the transposing stores miss each other
     int t = threadIdx.x, tx = t % 16 * 4, ty = t / 16 * 4;

@@ -46,8 +46,8 @@ int main(int argc, char** argv) {
     bool fault = is_fault(args);
     int r = repeats(args);
     auto s = seed(args);
-    int signals = int(size_arg(args, "signals", 132 * 32 * THREADS, THREADS));
-    int length = int(size_arg(args, "length", 128, 4));
+    int signals = int(size_arg(args, "signals", 132 * 96 * THREADS, THREADS));
+    int length = int(size_arg(args, "length", 64, 4));
     require(signals <= (1 << 24) && length <= (1 << 16), "--signals is at most 2^24, --length 2^16");
     args.done();
     size_t samples = size_t(signals) * length;
