@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diagnose.errors import DiagnoseError
 from diagnose.model import KernelProfile, Profile, Run, SassLine, Scalar, Series
@@ -27,6 +27,9 @@ from diagnose.report_session import Session, read_session
 _MAX_RECORDS = 1 << 30  # bytes of output accepted from a child
 _PARALLEL = 4
 _STDERR_TAIL = 400
+_NO_MEMORY = re.compile("bad_alloc|MemoryError|length_error|failed to map segment|annot allocate memory")
+_AGAIN = "copy the file again, or profile again: the run that wrote it may have ended early"
+_INSTALL = f"{sys.executable} -m pip install --upgrade ncu-report"
 
 
 def read_reports(
@@ -109,11 +112,11 @@ def _read(path: Path, reader: _Reader) -> _Report:
     if not session.complete:
         report.warnings.append(f"{path} is truncated: it ends after {session.size:,} bytes inside a block of data")
         report.lost.append(f"{path}: whatever came after byte {session.size:,}")
-    elif len(report.kernels) + len(report.lost) < session.results:
+    elif ended is None and len(report.kernels) + len(report.lost) < session.results:
         missing = session.results - len(report.kernels) - len(report.lost)
         report.lost.append(f"{path}: {missing} of {session.results} results are not shown by ncu_report")
     if ended:
-        report.lost.append(f"{path}: results after the first {len(report.kernels)}: the reader {ended}")
+        report.lost.append(f"{path}: results after the first {len(report.kernels)}: the reader {ended.what}")
     if _newer(session.ncu_version, module_version):
         report.warnings.append(
             f"{path} was written by ncu {session.ncu_version} and read by the older ncu_report {module_version}: "
@@ -127,6 +130,13 @@ def _read(path: Path, reader: _Reader) -> _Report:
 
 
 # --- the child process ---
+
+
+class _End(NamedTuple):
+    """How a child ended that did not finish its work, and what to do about it."""
+
+    what: str
+    hint: str
 
 
 class _Reader:
@@ -148,7 +158,7 @@ class _Reader:
             for child in self._children:
                 child.kill()
 
-    def run(self, report: Path, module: _Module, records: _Records) -> str | None:
+    def run(self, report: Path, module: _Module, records: _Records) -> _End | None:
         """Hands what the child reads to `records`; says how the child ended unless it finished its work."""
         options = {"memory_bytes": self.memory_bytes, "source": self.source, "module_dir": module.folder}
         with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
@@ -160,7 +170,7 @@ class _Reader:
             if records.ended:
                 return None
             if late:
-                return f"did not finish within {self.timeout_s:g} s"
+                return _End(f"did not finish within {self.timeout_s:g} s", "give it more time: --timeout SECONDS")
             said = errors.read_bytes()[-_STDERR_TAIL:].decode("utf-8", "replace").strip()
             return self._end(status, said, records)
 
@@ -197,15 +207,20 @@ class _Reader:
                 self._children.discard(child)
         return status, late.is_set()
 
-    def _end(self, status: int, said: str, records: _Records) -> str:
-        if records.error == "memory" or re.search(r"bad_alloc|MemoryError|length_error", said):
-            return f"needed more than {self.memory_bytes / 2**30:.3g} GiB of memory"
+    def _end(self, status: int, said: str, records: _Records) -> _End:
+        fewer = "profile fewer kernels into one report: ncu --launch-count N, or diagnose TARGET"
+        if records.error == "memory" or _NO_MEMORY.search(f"{said} {records.error_text}"):
+            return _End(f"needed more than its limit of {_size(self.memory_bytes)} of memory", fewer)
         if status == -signal.SIGKILL:
-            return "was killed (SIGKILL), probably for want of memory"
+            return _End("was killed (SIGKILL), probably for want of memory", fewer)
         if status < 0:
-            return f"crashed ({_signal_name(-status)})"
+            return _End(f"crashed ({_signal_name(-status)})", _AGAIN)
         said = records.error_text or (said.splitlines() or ["no message"])[-1]
-        return f"failed with exit status {status}: {said[:200]}"
+        return _End(f"failed with exit status {status}: {said[:200]}", _AGAIN)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.3g} GiB" if count >= 2**30 else f"{count >> 20} MiB"
 
 
 def _signal_name(number: int) -> str:
@@ -232,25 +247,24 @@ def _no_number(text: str) -> float:
 
 
 def _nothing_readable(
-    path: Path, session: Session, cut: str | None, ended: str | None, records: _Records, module_version: str | None
+    path: Path, session: Session, cut: str | None, ended: _End | None, records: _Records, module_version: str | None
 ) -> DiagnoseError:
-    again = "copy the file again, or profile again: the run that wrote it may have ended early"
-    install = f"{sys.executable} -m pip install --upgrade ncu-report"
-    if records.error == "module":
+    if records.error == "module" and ended and not _NO_MEMORY.search(records.error_text):
         message = f"{path} cannot be read: the Python module ncu_report is not usable ({records.error_text})"
-        return DiagnoseError(message, install)
-    if ended:
-        return DiagnoseError(f"{path} could not be read: the reader {ended}", again)
+        return DiagnoseError(message, _INSTALL)
     if _newer(session.ncu_version, module_version):
+        how = f" (the reader {ended.what})" if ended else ""
         return DiagnoseError(
-            f"{path} was written by ncu {session.ncu_version}, too new for ncu_report {module_version}",
-            f"{install}; or name that ncu in DIAGNOSE_NCU: the module in its folder is used then",
+            f"{path} was written by ncu {session.ncu_version}, too new for ncu_report {module_version}{how}",
+            f"{_INSTALL}; or name that ncu in DIAGNOSE_NCU: the module in its folder is used then",
         )
+    if ended:
+        return DiagnoseError(f"{path} could not be read: the reader {ended.what}", ended.hint)
     if cut or not session.complete:
         where = cut or f"it ends after {session.size:,} bytes inside a block of data"
-        return DiagnoseError(f"{path} is truncated and holds no readable result: {where}", again)
+        return DiagnoseError(f"{path} is truncated and holds no readable result: {where}", _AGAIN)
     if session.results:
-        return DiagnoseError(f"{path} is damaged: none of its {session.results} results can be read", again)
+        return DiagnoseError(f"{path} is damaged: none of its {session.results} results can be read", _AGAIN)
     return DiagnoseError(
         f"{path} is truncated or empty: it holds 0 results in {session.size:,} bytes",
         "ncu profiled no kernel in that run: check its filters and the target's exit status, then: diagnose TARGET",

@@ -218,7 +218,7 @@ def _xz_chunks(source: Path) -> Iterator[bytes]:
 def _gzip_chunks(source: Path) -> Iterator[bytes]:
     with gzip.open(source) as file:
         try:
-            while chunk := file.read(_CHUNK):
+            while chunk := file.read1(_CHUNK):  # not read(): that loses what precedes an early end
                 yield chunk
         except EOFError:
             raise _Cut("ends early") from None

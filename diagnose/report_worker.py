@@ -13,8 +13,9 @@ import json
 import math
 import re
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import IO, Any
 
 SAMPLES = "smsp__pcsamp_sample_count"
@@ -35,9 +36,12 @@ _STALL = re.compile(r"smsp__(?:pcsamp_)?warps?_issue_stalled_(\w+)")
 _LIFE = re.compile(r"profiler__timestamp_workload_(start|end)_\d+")
 _TIMELINE = re.compile(r"\w+\.Triage\w+\.")
 
-# SASS text costs 0.16 ms an address, so only hot places of large kernels get theirs.
+# SASS text costs 0.1 to 0.2 ms an address, so only hot places of large kernels get theirs: those with the most
+# samples until they hold _COVERED of all samples, those executed most, and the surroundings of the hottest.
 WHOLE_KERNEL = 800
 _TOP = 400
+_MOST = 1600
+_COVERED = 0.97
 _CENTRES = 12
 _WINDOW = 24
 _TIMELINE_POINTS = 400
@@ -142,7 +146,7 @@ def _kernel(action: Action, shared: _Shared, *, source: bool) -> dict[str, Any]:
     code.fetch_text(action, shared.sass, notes)
     if code.executed is not None:
         values.add("diagnose__inst_executed_by_address", code.executed, "inst")
-        values.add("diagnose__sass_instructions", float(len(code.addresses)), "inst")
+        values.add("diagnose__sass_instructions", float(len(code.columns[EXECUTED])), "inst")
     lines, files = code.lines(action, notes)
     texts = _quiet(notes, "sources", lambda: _sources(action, files)) if source and files else None
     return {
@@ -319,6 +323,7 @@ class _Code:
             if match and values.scalars.get(metric_name) != 0.0:
                 reason = match.group(1).removesuffix("_not_issued")
                 (self.stalls if reason == match.group(1) else self.not_issued)[reason] = metric
+        self.sampled = bool(self.columns[SAMPLES]) or SAMPLES in values.scalars
         executed = self.columns[EXECUTED]
         self.executed = math.fsum(executed.values()) if executed else None
         self.addresses = sorted(set().union(*self.columns.values()))
@@ -345,7 +350,10 @@ class _Code:
         if len(self.addresses) <= WHOLE_KERNEL:
             return self.addresses
         samples, executed = self.columns[SAMPLES], self.columns[EXECUTED]
-        by_samples = _top(samples, _TOP)
+        by_samples = _top(samples, _MOST)
+        covered = list(accumulate(samples[pc] for pc in by_samples))
+        enough = bisect_left(covered, _COVERED * math.fsum(samples.values())) + 1
+        by_samples = by_samples[: max(_TOP, enough)]
         wanted = {*by_samples, *_top(executed, _TOP)}
         position = {pc: i for i, pc in enumerate(self.addresses)}
         for pc in by_samples[:_CENTRES]:
@@ -360,6 +368,8 @@ class _Code:
         stalls = _reasons(self.stalls, wanted, self.ids)
         not_issued = _reasons(self.not_issued, wanted, self.ids)
         places = _quiet(notes, "source lines", lambda: _places(action, pcs)) or {}
+        if self.sampled:  # an address without an instance was never sampled; of other metrics that is not known
+            self.columns[SAMPLES] = dict.fromkeys(pcs, 0.0) | self.columns[SAMPLES]
         columns = [self.columns[m] for m in ADDRESS_METRICS]
         lines = [
             [
@@ -380,7 +390,7 @@ def _by_address(metric: Metric | None, ids: _Ids) -> dict[int, float]:
         return {}
     value = metric.as_double
     pairs = ((pc, value(i)) for i, pc in enumerate(ids.of(metric)))
-    return {pc: v for pc, v in pairs if math.isfinite(v)}
+    return {pc: v for pc, v in pairs if pc and math.isfinite(v)}
 
 
 def _top(values: Mapping[int, float], count: int) -> list[int]:
@@ -403,14 +413,14 @@ _HEX = re.compile(r"0x[0-9a-f]+")
 
 def _sass(text: str | None, base: int, last: int) -> str:
     """The text with single spaces; addresses inside the kernel (branch targets) become offsets like `pc`."""
-    if not text:
+    text = " ".join((text or "").split())
+    if text == "N/A":
         return ""
 
     def offset(match: re.Match[str]) -> str:
         value = int(match.group(), 16)
         return hex(value - base) if base <= value <= last + 32 else match.group()
 
-    text = " ".join(text.split())
     return _HEX.sub(offset, text) if base > 0xFFFF else text
 
 
@@ -446,6 +456,9 @@ def _rules(action: Action) -> list[dict[str, str]]:
     return [dict(_rule_texts(result)) for result in action.rule_results_as_dicts()]
 
 
+_SPEEDUP_TYPES = {0: "unknown", 1: "local", 2: "global"}
+
+
 def _rule_texts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The texts of one rule result; the message and the estimate are plain in some versions, dicts in others."""
     for key in ("rule_identifier", "section_identifier", "name"):
@@ -462,7 +475,7 @@ def _rule_texts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(estimate, Mapping):
         kind = estimate.get("type")
         if kind is not None:
-            yield "speedup_type", str(getattr(kind, "name", kind)).lower()
+            yield "speedup_type", _SPEEDUP_TYPES.get(kind, str(kind))
         estimate = estimate.get("speedup")
     if estimate is not None:
         yield "speedup_estimation", str(estimate)
