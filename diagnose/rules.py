@@ -78,6 +78,7 @@ RULE_KEYS = (
     "limitations",
     "article",
     "references",
+    "yields_to",
     "examples",
 )
 REQUIRED_KEYS = ("title", "class", "severity", "when", "sentence", "why", "next_experiment", "examples")
@@ -185,7 +186,10 @@ class Examples:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a pack. `facts` and `metrics` are what evaluating it and telling of it reads."""
+    """One rule of a pack. `facts` and `metrics` are what evaluating it and telling of it reads.
+
+    `yields_to` names rules that explain the same time more deeply: when one of them fires, this one is rejected.
+    """
 
     id: str
     pack: str
@@ -210,6 +214,7 @@ class Rule:
     limitations: str | None
     article: str | None
     references: tuple[str, ...]
+    yields_to: tuple[str, ...]
     examples: Examples
     facts: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -671,6 +676,10 @@ class _RuleReader:
             references=tuple(
                 node.text("a reference")
                 for node in (keys["references"].items("references") if "references" in keys else ())
+            ),
+            yields_to=tuple(
+                node.text("a rule id in yields_to")
+                for node in (keys["yields_to"].items("yields_to") if "yields_to" in keys else ())
             ),
             examples=self.examples(keys["examples"]),
             facts=tuple(sorted(self.facts)),

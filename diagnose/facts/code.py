@@ -67,6 +67,27 @@ def _wgmma_n(c: Context) -> float | None:
     return mix.wgmma_n(c.kernel.opcodes) if _opcodes(c) else None
 
 
+def _wgmma_n_efficiency(c: Context) -> float | None:
+    """Share of the Tensor peak that wgmma's operand path allows at this N, both operands from shared memory.
+
+    m64nNk16 takes N/2 cycles on the Tensor pipe (4096 operations a cycle and SM). Its operands are 64x16 and Nx16 values
+    of 2 bytes: 2048 + 32 N bytes at 128 bytes a cycle, that is 16 + N/4 cycles.
+    """
+    n = c.value("wgmma_n")
+    return min(1.0, (n / 2) / (16 + n / 4)) if n else None
+
+
+def _polling(c: Context) -> float | None:
+    """Loads that cannot be cached (.STRONG.GPU, .STRONG.SYS, volatile) and sleeps, of all instructions: polling loops."""
+    if not _opcodes(c):
+        return None
+    polls = sum(
+        n for op, n in c.kernel.opcodes.items()
+        if op.split(".", 1)[0] in {"LDG", "LD"} and "STRONG" in op and ("GPU" in op or "SYS" in op)
+    )  # fmt: skip
+    return (polls + mix.count(c.kernel.opcodes, "NANOSLEEP")) / sum(c.kernel.opcodes.values())
+
+
 def _tensor_instructions(c: Context) -> float | None:
     """Executed Tensor instructions by opcode: a little Tensor pipe activity without an MMA opcode is not Tensor work (trap 18)."""
     if not _opcodes(c):
@@ -188,6 +209,33 @@ def _fp64_share_of_time(c: Context) -> float | None:
     return c.value("fp64_utilization")
 
 
+def _sixteen_bit_matrix(c: Context) -> bool | None:
+    """FFMA work on 16-bit data: values unpacked from half or bfloat16 (HADD2.F32, PRMT/SHL of packed loads) feed the FMAs."""
+    if not _opcodes(c):
+        return None
+    fma = mix.count(c.kernel.opcodes, "FFMA")
+    unpack = mix.count(c.kernel.opcodes, "HADD2.F32", "HADD2.BF16_V2") + sum(
+        n for op, n in c.kernel.opcodes.items() if op in {"PRMT", "IMAD.U32", "SHL", "SHF.L.U32", "LOP3.LUT", "IMAD.SHL.U32"}
+    )
+    stored = sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"STG", "LDG"} and "U16" in op)
+    half = mix.count(c.kernel.opcodes, "HADD2.F32") > 0.05 * fma
+    # bfloat16 becomes float by a shift or a byte permute: as many unpacks as an eighth of the FMAs of an 8 by 8 tile.
+    return bool(fma and (half or (unpack > 0.12 * fma and stored >= 0 and mix.count(c.kernel.opcodes, "F2FP") > 0)))
+
+
+def _double_matrix(c: Context) -> bool | None:
+    """DFMA work on a GPU whose Tensor Cores multiply doubles (sm_80, sm_90, sm_100)."""
+    if not _opcodes(c):
+        return None
+    native = c.arch in {80, 90, 100, 103}  # trap 32
+    return native and mix.count(c.kernel.opcodes, "DFMA") > 0.2 * sum(c.kernel.opcodes.values())
+
+
+def _address_share(c: Context) -> float | None:
+    """Multiplying and wide integer instructions (IMAD, LEA, wide adds) of all: what addresses are made of."""
+    return _share("IMAD", "LEA", "IADD3.X", "IMAD.WIDE", "UIMAD", "ULEA", "VIADD", "IADD3")(c)  # type: ignore[no-any-return]
+
+
 def _has_double_data(c: Context) -> bool | None:
     """Whether double arithmetic works on double data: 64-bit loads or stores beside DFMA, without conversions around them."""
     if not _opcodes(c):
@@ -255,6 +303,8 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("branch_uniformity", "share", "Branches whose lanes all go one way.", _branch_uniformity, ("smsp__sass_average_branch_targets_threads_uniform.pct",)),
     FactDefinition("tensor_instructions", "count", "Executed MMA instructions of any path.", _tensor_instructions, (_OPCODES,), "opcodes"),
     FactDefinition("wgmma_n", "count", "N of the wgmma shape that does most of the work.", _wgmma_n, (), "opcodes"),
+    FactDefinition("wgmma_n_efficiency", "share", "Part of the Tensor peak that wgmma's operand path allows at this N.", _wgmma_n_efficiency),
+    FactDefinition("polling_share", "share", "Uncached loads and sleeps of all instructions.", _polling, (), "opcodes"),
     FactDefinition("wgmma_per_wait", "ratio", "wgmma instructions for each wait.", _wgmma_per_wait, (), "opcodes"),
     FactDefinition("fma_per_load", "ratio", "FMA instructions for each load.", _fma_per_load, (), "opcodes"),
     FactDefinition("fma_uses_per_loaded_value", "ratio", "FMA uses of each loaded register in the hot code.", _outer_product, ("inst_executed",), "lines"),
@@ -262,7 +312,13 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("half_fma_share", "share", "HFMA2 (arithmetic, not the .MMA constant idiom) of all instructions.", _share("HFMA2.BF16*", "HFMA2"), (), "opcodes"),
     FactDefinition("double_share", "share", "DFMA, DADD, DMUL of all instructions.", _share("DFMA", "DADD", "DMUL"), (), "opcodes"),
     FactDefinition("double_conversions", "count", "Conversions between double and float.", lambda c: sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and "F64" in op) if _opcodes(c) else None, (), "opcodes"),
-    FactDefinition("has_double_data", "flag", "Whether double arithmetic works on double data.", _has_double_data, (), "opcodes"),
+    FactDefinition("sixteen_bit_matrix", "bool", "Whether FFMAs work on unpacked 16-bit data.", _sixteen_bit_matrix, (), "opcodes"),
+    FactDefinition("double_matrix", "bool", "Whether DFMA dominates on a GPU that has DMMA.", _double_matrix, (), "opcodes"),
+    FactDefinition("address_share", "share", "IMAD, LEA and adds of all instructions.", _address_share, (), "opcodes"),
+    FactDefinition("global_load_share", "share", "LDG of all instructions.", _share("LDG", "LD"), (), "opcodes"),
+    FactDefinition("shared_atomic_share", "share", "ATOMS of all instructions.", _share("ATOMS"), (), "opcodes"),
+    FactDefinition("staging_share", "share", "STS of all instructions.", _share("STS"), (), "opcodes"),
+    FactDefinition("has_double_data", "bool", "Whether double arithmetic works on double data.", _has_double_data, (), "opcodes"),
     FactDefinition("software_path_share", "share", "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.", _software_division, (), "opcodes"),
     FactDefinition("integer_share", "share", "Integer and address arithmetic of all instructions.", _index_share, (), "opcodes"),
     FactDefinition("integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"),
@@ -281,7 +337,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("sleep_instructions", "count", "Executed NANOSLEEP.", _count("NANOSLEEP"), (), "opcodes"),
     FactDefinition("fence_instructions", "count", "Executed MEMBAR and cache-control fences.", _count("MEMBAR", "ERRBAR", "CCTL"), (), "opcodes"),
     FactDefinition("move_share", "share", "MOV of all instructions.", _share("MOV", "IMAD.MOV"), (), "opcodes"),
-    FactDefinition("debug_build", "flag", "Compiled without optimisation (-G), by its MOVs.", _debug_build, (), "opcodes"),
+    FactDefinition("debug_build", "bool", "Compiled without optimisation (-G), by its MOVs.", _debug_build, (), "opcodes"),
     FactDefinition("copied_through_registers", "share", "Bytes stored to shared memory by STS over bytes loaded by LDG.", _copy_through_registers, (), "opcodes"),
     FactDefinition("bytes_per_tma", "byte", "Bytes that one TMA instruction moves.", _bytes_per_tma, ("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",), "opcodes"),
     FactDefinition("fp8_emulated", "ratio", "FP8 unpack instructions beside each 16-bit MMA.", _fp8_emulated, (), "opcodes"),

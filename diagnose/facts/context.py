@@ -17,7 +17,7 @@ _LARGEST_BELIEVABLE_SHARE = 1.2
 
 @dataclass(frozen=True)
 class FactDefinition:
-    """`unit`: share (0..1), us, byte, byte/s, count, ratio, cycle, text, flag …
+    """`unit`: share (0..1), us, byte, byte/s, count, ratio, cycle, text, bool …
 
     `needs` are metrics to collect for it (every one when several are listed; alternatives of other ncu versions are
     tried by the function itself); `code` says that it needs opcodes (`opcodes`) or per-address samples (`lines`).

@@ -69,7 +69,8 @@ def _load_factors(c: Context) -> dict[str, float] | None:
     share_of_l2 = loads / (loads + (stores or 0.0)) if loads else 0.0
     factors = {"l2": 1 - waste * share_of_l2}
     hbm_read, hbm, asked = c.value("hbm_read_bytes"), c.value("hbm_bytes"), c.value("load_bytes_asked")
-    if hbm_read and hbm and asked is not None:
+    # Bytes asked for by TMA are not in `asked`; without waste behind L1 there is none at HBM from this cause.
+    if hbm_read and hbm and asked and waste > 0.05 and not c.value("tma_instructions"):
         factors["hbm"] = 1 - max(0.0, hbm_read - asked) / hbm
     shared = c.value("shared_wavefront_share")
     factors["l1"] = 1 - waste * (1 - (shared or 0.0))
@@ -280,6 +281,38 @@ def _declared(name: str):  # type: ignore[no-untyped-def]
     return compute
 
 
+def _small_n(c: Context) -> float | None:
+    """A wgmma of N >= 128 keeps the pipe full: the operand path's part of the time goes."""
+    efficiency, active = c.value("wgmma_n_efficiency"), c.value("top_utilization")
+    if efficiency is None:
+        return None
+    return max(0.0, 1 - efficiency) * (1.0 if active is None else min(1.0, active + 0.1))
+
+
+def _overlap(c: Context) -> float | None:
+    return bounded(c, c.value("tensor_and_sfu"))
+
+
+def _under_split(c: Context) -> float | None:
+    return c.value("idle_sm_share")
+
+
+def _host(c: Context) -> float | None:
+    """Misses to the link wait for it; all waiting for loads is at stake."""
+    share, waiting = c.value("system_memory_share"), c.value("exposed_load")
+    return share * waiting if share is not None and waiting is not None else None
+
+
+def _peer(c: Context) -> float | None:
+    share, waiting = c.value("peer_memory_share"), c.value("exposed_load")
+    return share * waiting if share is not None and waiting is not None else None
+
+
+def _contended(c: Context) -> float | None:
+    """Atomics serialise behind each other: waiting of loads behind them in the queue goes with theirs."""
+    return _waiting("exposed_global_atomic", "exposed_long_scoreboard", "exposed_lg_throttle")(c)  # type: ignore[no-any-return]
+
+
 def _padding(c: Context) -> float | None:
     useful, issued = c.value("useful_flops"), c.value("issued_tensor_flops")
     if useful is None or not issued:
@@ -338,5 +371,13 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("stake_global_reload", "share", "Time at stake with a tile in shared memory or registers.", _global_reload),
     FactDefinition("stake_smem_reload", "share", "Time at stake with a register tile.", _smem_reload),
     FactDefinition("stake_l2_locality", "share", "Time at stake if each byte came from HBM once (declared problem).", _l2_locality),
+    FactDefinition("clock_loss", "share", "How far the clock lies under the sustained one, declared from a log.", _declared("clock_loss")),
+    FactDefinition("declared_sparse", "bool", "Whether the data is 2:4 sparse, declared.", _declared("sparse")),
+    FactDefinition("stake_staging", "share", "Time at stake if copies to shared memory were asynchronous.", _waiting("exposed_load", "exposed_barrier")),
+    FactDefinition("stake_small_n", "share", "Time at stake with a wide wgmma.", _small_n),
+    FactDefinition("stake_overlap", "share", "Time at stake if Tensor and special-function work overlapped.", _overlap),
+    FactDefinition("stake_host", "share", "Time at stake without reads over the host link.", _host),
+    FactDefinition("stake_peer", "share", "Time at stake without reads of another GPU's memory.", _peer),
+    FactDefinition("stake_contention", "share", "Time at stake without contended global atomics.", _contended),
     FactDefinition("stake_padding", "share", "Time at stake without padded Tensor work (declared problem).", _padding),
 )  # fmt: skip

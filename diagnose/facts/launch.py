@@ -135,6 +135,24 @@ def _warps_per_scheduler(c: Context) -> float | None:
     return c.number("smsp__warps_active.avg.per_cycle_active")
 
 
+def _instructions_per_warp(c: Context) -> float | None:
+    total, grid, block = c.value("instructions"), c.value("grid_blocks"), c.value("block_threads")
+    return total / (grid * math.ceil(block / 32)) if total is not None and grid and block else None
+
+
+def _cluster_idle(c: Context) -> float | None:
+    """Share of the block places that clusters leave empty: places over those that clusters of this size can fill."""
+    size, most = c.value("cluster_blocks"), c.value("cluster_max_active")
+    if size is not None and size <= 1:
+        return 0.0
+    per_sm, sms, grid = c.value("blocks_per_sm_limit"), c.value("sm_count"), c.value("grid_blocks")
+    if not size or not most or not per_sm or not sms or grid is None:
+        return None
+    places = per_sm * sms
+    # A grid smaller than the GPU leaves places empty for want of blocks, whatever their clusters.
+    return max(0.0, 1 - size * most / places) if grid >= places else 0.0
+
+
 def _metric(*names: str):  # type: ignore[no-untyped-def]
     def compute(c: Context) -> Scalar | None:
         return c.number(*names)
@@ -163,5 +181,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("idle_sm_share", "share", "SMs that get no block.", _idle_sm_share),
     FactDefinition("sm_active", "share", "Time that an SM had work, average over SMs.", _sm_active, ("sm__cycles_active.avg", "sm__cycles_elapsed.max")),
     FactDefinition("sm_imbalance", "share", "1 - average / maximum of the SMs' active cycles.", _sm_imbalance, ("sm__cycles_active.avg", "sm__cycles_active.max")),
+    FactDefinition("instructions_per_warp", "count", "Executed instructions over warps of the grid: how long a warp's program is.", _instructions_per_warp),
+    FactDefinition("cluster_idle_share", "share", "Block places that clusters of this size cannot fill.", _cluster_idle),
     FactDefinition("launch_overhead", "share", "Shortest kernel's time over this one's.", _launch_overhead),
 )  # fmt: skip

@@ -176,7 +176,12 @@ def _shared_excess(c: Context) -> float | None:
 def _shared_share(c: Context) -> float | None:
     """Wavefronts of loads, stores and cp.async in shared memory, of all that the LSU data pipe moved."""
     shared = c.number("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
-    total = c.number("l1tex__data_pipe_lsu_wavefronts.sum")
+    total = c.kernel.number("l1tex__data_pipe_lsu_wavefronts.sum")
+    if total is None:
+        # The pipe's peak is one wavefront a cycle, so its percentage of peak times elapsed cycles counts them.
+        busy = c.share("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed")
+        cycles = c.number("l1tex__cycles_elapsed.sum", "sm__cycles_elapsed.sum")
+        total = busy * cycles if busy is not None and cycles is not None else None
     return min(1.0, shared / total) if shared is not None and total else None
 
 
@@ -264,7 +269,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("l2_hit_rate", "share", "L2 sector hits (writes count as hits: copies show about 0.5).", _hit("lts__t_sector_hit_rate.pct"), ("lts__t_sector_hit_rate.pct",)),
     FactDefinition("l2_read_hit_rate", "share", "L2 sector hits of reads.", _hit("lts__t_sector_op_read_hit_rate.pct"), ("lts__t_sector_op_read_hit_rate.pct",)),
     FactDefinition("shared_conflict_excess", "share", "Shared-memory wavefronts above ideal, of all of them.", _shared_excess, ("memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")),
-    FactDefinition("shared_wavefront_share", "share", "Shared-memory wavefronts of all that the LSU data pipe moved.", _shared_share, ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts.sum")),
+    FactDefinition("shared_wavefront_share", "share", "Shared-memory wavefronts of all that the LSU data pipe moved.", _shared_share, ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__cycles_elapsed.sum")),
     FactDefinition("local_bytes", "byte", "Bytes of local-memory accesses at L1.", _local_bytes, ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum")),
     FactDefinition("local_instruction_share", "share", "Executed LDL and STL, of all instructions.", _local_instruction_share, (), "opcodes"),
     FactDefinition("spill_share", "share", "Spill requests of all local-memory requests.", _spill_share, ("derived__local_spilling_requests_pct",)),
@@ -272,5 +277,5 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("peer_memory_share", "share", "L2 misses that went to another GPU's memory.", lambda c: _aperture_share(c, "peer"), ("lts__t_sectors_aperture_peer_lookup_miss.sum", "lts__t_sectors_lookup_miss.sum")),
     FactDefinition("lane_bytes", "byte", "Average bytes that a lane asks for in a global access.", _lane_bytes, (), "opcodes"),
     FactDefinition("gathered_load_share", "share", "Executed global loads whose address comes from loaded data.", _gathered, ("inst_executed",), "lines"),
-    FactDefinition("footprint_in_l2", "flag", "Bytes at device memory are fewer than L2 holds.", _footprint_in_l2, ("device__attribute_l2_cache_size",)),
+    FactDefinition("footprint_in_l2", "bool", "Bytes at device memory are fewer than L2 holds.", _footprint_in_l2, ("device__attribute_l2_cache_size",)),
 )  # fmt: skip

@@ -67,6 +67,29 @@ def _no_issue(c: Context) -> float | None:
     return (1 - active) * (sm if sm is not None else 1.0)
 
 
+def _has_throughput(c: Context) -> bool:
+    return bool(all_limits(c))
+
+
+def _not_finite(c: Context) -> float:
+    """Metrics of the limits and of time that the report holds as NaN or infinite: the report contradicts itself."""
+    core = {"gpu__time_duration.sum", "smsp__inst_executed.sum", "sm__inst_executed.sum", *limits.NEEDS}
+    return float(sum(name in core for name in c.kernel.not_finite))
+
+
+def _counters_repeat(c: Context) -> Scalar | None:
+    """Set from outside for reports in which different kernels hold identical counters (trap 15)."""
+    return False
+
+
+def _overlap(c: Context) -> float | None:
+    """How much of the smaller of Tensor and special-function work is not covered by the larger: 1 when they alternate."""
+    tensor, sfu = c.value("tensor_utilization"), c.value("sfu_utilization")
+    if tensor is None or sfu is None:
+        return None
+    return min(tensor, sfu)
+
+
 def _ipc(c: Context) -> float | None:
     return c.number("sm__inst_executed.avg.per_cycle_active")
 
@@ -85,5 +108,9 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("top_active_utilization", "share", "The same while SMs were active.", _active),
     FactDefinition("issue_active", "share", "Cycles in which a scheduler issued, of active cycles.", _issue_active, ("smsp__issue_active.avg.per_cycle_active",)),
     FactDefinition("no_issue", "share", "Time in which schedulers of active SMs issued nothing, of elapsed time.", _no_issue),
+    FactDefinition("has_throughput", "bool", "Whether any throughput of the limits was measured.", _has_throughput),
+    FactDefinition("not_finite_counters", "count", "Counters of the limits or of time that are NaN or infinite.", _not_finite),
+    FactDefinition("counters_repeat", "bool", "Whether another kernel of the report holds identical counters.", _counters_repeat),
+    FactDefinition("tensor_and_sfu", "share", "The smaller of Tensor and special-function utilization: what overlapping them can hide.", _overlap),
     FactDefinition("ipc", "ratio", "Instructions a cycle and SM while active.", _ipc, ("sm__inst_executed.avg.per_cycle_active",)),
 )  # fmt: skip

@@ -116,6 +116,11 @@ def _classify(
             cause = _producer(lines, parsed, at)
             if cause is not None and parsed[cause].base == "SYNCS":  # type: ignore[union-attr]
                 return "mbarrier", cause
+            if cause is None and here.base in {"BRA", "NANOSLEEP"} and here.predicate is None:
+                # `BRA !P2, …` names its predicate as an operand; the try-wait may stand in a block that jumps here.
+                cause = _nearby(parsed, at, _MBARRIER, _MAX_STEPS)
+                if cause is not None:
+                    return "mbarrier", cause
         if here.base == "SYNCS":
             return "mbarrier", at
         if here.base in {"DEPBAR", "LDGDEPBAR"} or (at > 0 and _nearby(parsed, at, frozenset({"DEPBAR"}), 1) is not None):

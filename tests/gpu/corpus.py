@@ -104,6 +104,8 @@ def main() -> int:
 
     if "check" in stages:
         for kernel in ready:
+            if time.monotonic() - start > options.budget:
+                break
             code, words = run([f"./{slug(kernel['name'])}", *arguments(kernel)], binaries, 60)
             results[kernel["name"]].update(exit=code, line=words.splitlines()[-1] if words else "")
             print(f"{'ok  ' if code == 0 else 'FAIL'} {kernel['name']}: {words.splitlines()[-1] if words else code}", flush=True)
@@ -132,7 +134,9 @@ def main() -> int:
                            "-k", f"regex:^{kernel['function']}$", "--launch-count", "1", "-o", str(report)]  # fmt: skip
                 began = time.monotonic()
                 code, words = run([*command, f"./{slug(kernel['name'])}", *arguments(kernel), "--repeats", "0"], binaries, 120)
-                results[kernel["name"]]["profile_s"] = round(time.monotonic() - began, 1)
+                results[kernel["name"]].update(profile_s=round(time.monotonic() - began, 1), profiled_exit=code)
+                if code:
+                    print(f"PROFILED {kernel['name']}: exit {code} {words[-300:]}", flush=True)
                 if not report.exists():
                     results[kernel["name"]]["profile"] = words[-400:]
                     print(f"PROFILE {kernel['name']}: exit {code} {words[-400:]}", flush=True)
