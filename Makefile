@@ -26,7 +26,7 @@ DEMO_REPORT = $(firstword $(wildcard $(DEMO_REPORTS)))
 DEMO_KERNEL := kernel:gemm/naive
 
 # ncu as `diagnose` looks for it, told apart from "not here" only to choose what to demonstrate.
-FIND_NCU = ncu="$${DIAGNOSE_NCU:-$$(command -v ncu || ls -d /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -n 1)}"
+FIND_NCU = ncu="$${DIAGNOSE_NCU:-$$(command -v ncu || ls -d /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -n 1 || true)}"
 HAS_GPU = command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q '^GPU '
 
 .PHONY: help setup demo test check gpu bench lock clean
