@@ -1,9 +1,9 @@
-// Eight recurrences a thread, then a correction by twelve values read before. Registers are capped, so a few of those twelve
-// wait in local memory: one store and one load each, outside the loop.
+// Eight recurrences a thread, then a correction by six values read before. Registers are capped for six blocks an SM, so some of those six
+// wait in local memory, outside the loop.
 #include "pair.cuh"
-constexpr int kFilters = 8, kExtra = 12;
+constexpr int kFilters = 8, kExtra = 6;
 
-__global__ void __launch_bounds__(256) __maxnreg__(40) filters_corrected(const float* a, const float* b, const float* extra, float* y, int steps, int n) {
+__global__ void __launch_bounds__(256, 6) filters_corrected(const float* a, const float* b, const float* extra, float* y, int steps, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     float e[kExtra], p[kFilters], q[kFilters], v[kFilters];
@@ -46,5 +46,5 @@ int main(int argc, char** argv) {
         return sum;
     };
     auto launch = [&] { filters_corrected<<<(n + 255) / 256, 256>>>(a, b, extra, y, steps, n); };
-    return run_checked("faults/filters-corrected", reps, launch, y, n, reference, 2.0 * all * steps, 4.0 * (2 * all + n * 13.0), 1e-4);
+    return run_checked("faults/filters-corrected", reps, launch, y, n, reference, 2.0 * all * steps, 4.0 * (2 * all + n * (kExtra + 1.0)), 1e-4);
 }

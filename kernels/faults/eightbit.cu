@@ -1,9 +1,9 @@
-// Repeated sums C += A B^T in FP8 (e4m3) over tiles that stay in shared memory, C 64 x 256 a block: on mma.sync, which sm_90a
+// Repeated sums C += A B^T in FP8 (e4m3) over tiles that stay in shared memory, C 64 x 128 a block: on mma.sync, which sm_90a
 // does not have for FP8, or on wgmma, which multiplies FP8 itself.
 #include <cuda_fp8.h>
 
 #include "wgmma.cuh"
-constexpr int kM = 64, kN = 256, kDepth = 128, kPitch = kDepth + 16;  // bytes a row; the pad spreads ldmatrix over the banks
+constexpr int kM = 64, kN = 128, kDepth = 128, kPitch = kDepth + 16;  // bytes a row; the pad spreads ldmatrix over the banks
 
 __device__ __forceinline__ void mma_e4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(128, 2) bytes_by_group(const uint8_t* a, const
     for (int r = 0; r < rounds; ++r) {
         wgmma_fence();
 #pragma unroll
-        for (int s = 0; s < kDepth / 32; ++s) wgmma_n256_fp8(acc, da + s * 2 * kM, db + s * 2 * kN);
+        for (int s = 0; s < kDepth / 32; ++s) wgmma_n128_fp8(acc, da + s * 2 * kM, db + s * 2 * kN);
         wgmma_commit();
         wgmma_wait<0>();
     }
@@ -91,7 +91,7 @@ static std::vector<float> fill_e4m3(uint8_t* dev, size_t n, unsigned long long k
 int main(int argc, char** argv) {
     Args args(argc, argv);
     bool fault = wants_fault(args);
-    int tiles = int(args.get("tiles", 2112)), rounds = int(args.get("rounds", 32)), reps = repeats(args);
+    int tiles = int(args.get("tiles", 4224)), rounds = int(args.get("rounds", 32)), reps = repeats(args);
     auto key = seed(args);
     args.done();
     require(tiles > 0 && rounds > 0, "--tiles and --rounds must be positive");

@@ -8,8 +8,9 @@ __global__ void __launch_bounds__(kThreads) planes_split(const float4* in, float
     size_t first = size_t(blockIdx.x) * kThreads;
     reinterpret_cast<float4*>(tile)[threadIdx.x] = in[first + threadIdx.x];
     __syncthreads();
+    const volatile float* words = tile;  // volatile keeps the four reads apart: merged, they would not conflict
 #pragma unroll
-    for (int c = 0; c < 4; ++c) out[c * n + first + threadIdx.x] = tile[4 * threadIdx.x + c];
+    for (int c = 0; c < 4; ++c) out[c * n + first + threadIdx.x] = words[4 * threadIdx.x + c];
 }
 
 int main(int argc, char** argv) {

@@ -37,7 +37,7 @@ __device__ __forceinline__ void bar_arrive(uint64_t* bar) {
 }
 __device__ __forceinline__ void bar_wait(uint64_t* bar, uint32_t parity) {
 #pragma unroll 1
-    for (int i = 0; i < 4000000; ++i) {
+    for (int i = 0; i < (1 << 20); ++i) {
         uint32_t done;
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done)
