@@ -69,7 +69,7 @@ def _text(relative: str) -> str:
 
 def driver_version() -> str | None:
     """The loaded kernel module's version, from /proc."""
-    found = re.search(r"Kernel Module\D*?(\d+(?:\.\d+)+)", _text("proc/driver/nvidia/version"))
+    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", _text("proc/driver/nvidia/version"))
     return found[1] if found else None
 
 
