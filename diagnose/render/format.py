@@ -1,6 +1,6 @@
 """Numbers, units and names as text: shared by every renderer, so that a value reads the same everywhere.
 
-A value that was not measured (None, NaN, infinite, missing) always becomes the words of NOT_MEASURED, never 0 or "None".
+A value that was not measured (None, NaN, infinite, missing) becomes the words of NOT_MEASURED, never 0 or "None".
 SI prefixes throughout: 1 GB = 10⁹ bytes.
 """
 
@@ -39,13 +39,15 @@ _SI_UNITS = {
     "hz": "Hz",
 }
 _SHARES = {"share", "fraction", "utilization"}
-_PLAIN = {"", "1", "ratio", "count", "number", "bool", "text", "none"}
+_PLAIN = {"", "1", "ratio", "count", "number", "int", "bool", "text", "none"}
 _PERCENT = {"%", "pct", "percent"}
 _TIMES_US = {
     "ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "µs": 1.0, "usecond": 1.0,
     "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6,
 }  # fmt: skip
-_COUNTABLE = re.compile(r"^(warp inst|thread inst|inst|cycle|sector|request|wavefront|sample|element|block|thread|warp)s?(/s)?$")
+_COUNTABLE = re.compile(
+    r"^(warp inst|thread inst|inst|cycle|sector|request|wavefront|sample|element|block|thread|warp)s?(/s)?$"
+)
 
 _RESOURCE_NAMES = {
     "hbm": "HBM",

@@ -1,7 +1,7 @@
 """Where the marks of the charts go: pure arithmetic, drawn by the macros in `reports/macros/`.
 
-Horizontal positions are per cent of the drawing's width and vertical ones pixels, so a chart fits any width while its text
-keeps its size. (A `style` attribute could do the same but is blocked by the report's content security policy.)
+Horizontal positions are per cent of the drawing's width and vertical ones pixels, so a chart fits any width while its
+text keeps its size. (A `style` attribute could do the same but is blocked by the report's content security policy.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diagnose.render.view import mapping, objects, text
 
 ROOFLINE_HEIGHT = 330
 _TOP, _BOTTOM = 16.0, 300.0
-_NOMINAL_WIDTH = 500.0  # pixels; only to keep labels apart
+_NARROWEST = 366.0  # pixels of the narrowest card: labels that are apart there are apart everywhere
 LEVELS = ("hbm", "l2", "l1")
 TIMELINE_POINTS = 64
 
@@ -64,159 +64,296 @@ def _positive(value: object) -> float | None:
     return found if found is not None and found > 0 else None
 
 
-def _overlaps(a: Sequence[float], b: Sequence[float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+class _Labels:
+    """Keeps texts apart: boxes already taken, on the narrowest drawing."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[float, float, float, float]] = []
+
+    def mark(self, x: float, y: float) -> None:
+        """Reserves the place of a point at `x` (share of the width), `y` (pixels)."""
+        px = x * _NARROWEST
+        self.taken.append((px - 8, y - 8, px + 8, y + 8))
+
+    def place(self, words: str, choices: Sequence[_Spot], lines: Sequence[float] = ()) -> _Spot:
+        """The first of `choices` where `words` collides with nothing and crosses none of the horizontal `lines`,
+        else the first of all; its place is then taken."""
+        best = next((spot for spot in choices if self._free(self._box(spot, words), lines)), choices[0])
+        self.taken.append(self._box(best, words))
+        return best
+
+    @staticmethod
+    def _box(spot: _Spot, words: str) -> tuple[float, float, float, float]:
+        width = 7.2 * len(words)
+        x = spot.x * _NARROWEST + spot.dx
+        left = x if spot.anchor == "start" else x - width if spot.anchor == "end" else x - width / 2
+        return (left, spot.y + spot.dy - 10, left + width, spot.y + spot.dy + 3)
+
+    def _free(self, box: tuple[float, float, float, float], lines: Sequence[float]) -> bool:
+        if box[0] < 0 or box[2] > _NARROWEST or box[3] > _BOTTOM or any(box[1] < line < box[3] for line in lines):
+            return False
+        return not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in self.taken)
 
 
-def _label_box(x: float, y: float, words: str, anchor: str) -> tuple[float, float, float, float]:
-    width = 6.6 * len(words)
-    left = x if anchor == "start" else x - width if anchor == "end" else x - width / 2
-    return (left, y - 10, left + width, y + 3)
+@dataclass(frozen=True)
+class _Spot:
+    """Where a label may stand: a point (share of the width, pixels), an offset from it in pixels, and its anchor."""
+
+    x: float
+    y: float
+    dx: float
+    dy: float
+    anchor: str
+
+    def attributes(self) -> dict[str, str]:
+        """As the macro prints it."""
+        return {
+            "x": pct(self.x),
+            "y": f"{self.y:.1f}",
+            "dx": f"{self.dx:g}",
+            "dy": f"{self.dy:g}",
+            "anchor": self.anchor,
+        }
+
+
+@dataclass(frozen=True)
+class _Roof:
+    """A roof of the chart: `rate` in byte/s for a slanted one, FLOP/s for a flat one."""
+
+    name: str
+    level: str
+    rate: float
+    source: str
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A point of the chart."""
+
+    name: str
+    level: str
+    kind: str
+    intensity: float
+    rate: float
+
+    @property
+    def label(self) -> str:
+        """Its level, and that it counts issued work where it does."""
+        return f"{self.name} issued" if self.kind == "issued" else self.name
+
+
+def _level(item: Mapping[str, Any]) -> str:
+    level = str(item.get("level") or "").lower()
+    return level if level in LEVELS else "other"
+
+
+def _roofs(items: object, key: str, name: str) -> list[_Roof]:
+    found = []
+    for item in objects(items):
+        rate = _positive(item.get(key))
+        if rate is not None:
+            label = text(item.get("label")) or (name or _level(item).upper())
+            found.append(_Roof(label, _level(item), rate, text(item.get("source")) or "source not recorded"))
+    return sorted(found, key=lambda roof: -roof.rate)
+
+
+def _points(items: object) -> list[_Point]:
+    found = []
+    for item in objects(items):
+        across, up = _positive(item.get("intensity")), _positive(item.get("flops_per_s"))
+        if across is not None and up is not None:
+            kind = "issued" if item.get("kind") == "issued" else "useful"
+            name = fmt.shorten(text(item.get("label")) or _level(item).upper(), 16)
+            found.append(_Point(name, _level(item), kind, across, up))
+    return found
+
+
+class _Roofline:
+    """The scales of one roofline chart and what is drawn on them."""
+
+    def __init__(self, points: list[_Point], slants: list[_Roof], flats: list[_Roof]) -> None:
+        self.points, self.slants, self.flats = points, slants, flats
+        self.labels = _Labels()
+        intensities = [point.intensity for point in points] + [f.rate / s.rate for f in flats for s in slants]
+        rates = [point.rate for point in points] + [flat.rate for flat in flats]
+        highest = max(rates) if flats else max([*rates, *(slant.rate * max(intensities) for slant in slants)])
+        top = math.log10(highest) + 0.28
+        self.across = _Scale(math.log10(min(intensities)) - 0.75, math.log10(max(intensities)) + 0.75)
+        self.upward = _Scale(min(math.log10(min(rates)) - 0.8, top - 2.5), top)
+        self.peak = flats[0].rate if flats else 10**self.upward.high
+        for tick in self.upward.ticks():
+            self.labels.place(fmt.quantity(tick, "flop/s"), [_Spot(0.0, self.height(tick), 0, -3, "start")])
+        for point in points:
+            self.labels.mark(self.across(point.intensity), self.height(point.rate))
+
+    def height(self, rate: float) -> float:
+        """Pixels from the top."""
+        return _BOTTOM - (_BOTTOM - _TOP) * self.upward(rate)
+
+    def slanted(self) -> list[dict[str, Any]]:
+        """The memory levels' roofs, each from the frame to the highest flat roof."""
+        drawn = []
+        for position, roof in enumerate(self.slants):
+            start = max(10**self.across.low, 10**self.upward.low / roof.rate)
+            end = min(self.peak / roof.rate, 10**self.across.high)
+            if end <= start:
+                continue
+            name = fmt.shorten(roof.name, 14)
+            lowest = position == len(self.slants) - 1 and position > 0
+            dx, dy, anchor = (7, 13, "start") if lowest else (-6, -4, "end")
+            choices = []
+            for part in (0.42 + 0.12 * position, 0.55, 0.7, 0.3, 0.85):
+                at = start * (end / start) ** part
+                choices.append(_Spot(self.across(at), self.height(roof.rate * at), dx, dy, anchor))
+            drawn.append(
+                {
+                    "level": roof.level,
+                    "x1": pct(self.across(start)),
+                    "y1": f"{self.height(roof.rate * start):.1f}",
+                    "x2": pct(self.across(end)),
+                    "y2": f"{self.height(roof.rate * end):.1f}",
+                    "label": name,
+                    "spot": self.labels.place(name, choices).attributes(),
+                    "rate": fmt.quantity(roof.rate, "byte/s"),
+                    "source": roof.source,
+                }
+            )
+        return drawn
+
+    def flat(self) -> list[dict[str, Any]]:
+        """The compute roofs, each from the fastest level's roof to the right."""
+        drawn = []
+        lines = [self.height(roof.rate) for roof in self.flats]
+        for roof in self.flats:
+            y, rate = self.height(roof.rate), fmt.quantity(roof.rate, "flop/s")
+            start = self.across(roof.rate / self.slants[0].rate) if self.slants else 0.0
+            label = f"{fmt.shorten(roof.name, 26)} {rate}"
+            ends = ((1.0, "end"), (start, "start"), (0.75, "end"))
+            choices = [_Spot(x, y, 0, dy, anchor) for x, anchor in ends for dy in (-5, 14)]
+            drawn.append(
+                {
+                    "x1": pct(start),
+                    "y": f"{y:.1f}",
+                    "label": label,
+                    "spot": self.labels.place(label, choices, lines).attributes(),
+                    "name": fmt.shorten(roof.name, 40),
+                    "rate": rate,
+                    "source": roof.source,
+                }
+            )
+        return drawn
+
+    def ridges(self) -> list[dict[str, str]]:
+        """Where a slanted roof meets a flat one."""
+        return [
+            {
+                "x": pct(self.across(flat.rate / slant.rate)),
+                "y": f"{self.height(flat.rate):.1f}",
+                "intensity": fmt.intensity(flat.rate / slant.rate),
+                "label": f"{fmt.shorten(slant.name, 20)} meets {fmt.shorten(flat.name, 30)}",
+            }
+            for slant in self.slants
+            for flat in self.flats
+        ]
+
+    def roof_over(self, point: _Point) -> float | None:
+        """The highest rate that the chart allows at the point's intensity and level."""
+        found = [slant.rate * point.intensity for slant in self.slants if slant.level == point.level]
+        return min([*found, *([self.peak] if self.flats else [])], default=None)
+
+    def dots(self) -> list[dict[str, Any]]:
+        """The points; two in one place share a label."""
+        groups: list[list[_Point]] = []
+        for point in self.points:
+            for group in groups:
+                apart = abs(self.across(group[0].intensity) - self.across(point.intensity)) * _NARROWEST
+                if (
+                    group[0].kind == point.kind
+                    and apart < 8
+                    and abs(self.height(group[0].rate) - self.height(point.rate)) < 8
+                ):
+                    group.append(point)
+                    break
+            else:
+                groups.append([point])
+        spoken = {id(group[0]): ", ".join([*(p.name for p in group[:-1]), group[-1].label]) for group in groups}
+        drawn = []
+        for point in self.points:
+            x, y, roof = self.across(point.intensity), self.height(point.rate), self.roof_over(point)
+            words = spoken.get(id(point), "")
+            spot = _Spot(x, y, 0, 20, "middle")
+            if words:
+                spot = self.labels.place(words, [_Spot(x, y, dx, dy, anchor) for dx, dy, anchor in _AROUND])
+            drawn.append(
+                {
+                    "level": point.level,
+                    "kind": point.kind,
+                    "x": pct(x),
+                    "y": f"{y:.1f}",
+                    "label": point.label,
+                    "drawn": words,
+                    "spot": spot.attributes(),
+                    "intensity": fmt.intensity(point.intensity),
+                    "rate": fmt.quantity(point.rate, "flop/s"),
+                    "of_roof": fmt.share(point.rate / roof) if roof else fmt.NOT_MEASURED,
+                }
+            )
+        return drawn
+
+    def gap(self) -> dict[str, str] | None:
+        """The line from the useful point nearest to its roof up to that roof."""
+        gaps = [
+            (roof / point.rate, roof, point)
+            for point in self.points
+            if point.kind == "useful" and (roof := self.roof_over(point)) is not None and roof > point.rate * 1.03
+        ]
+        if not gaps:
+            return None
+        factor, roof, point = min(gaps, key=lambda gap: gap[0])
+        ends = {"y1": f"{self.height(roof):.1f}", "y2": f"{self.height(point.rate) - 6:.1f}"}
+        return {"x": pct(self.across(point.intensity)), **ends, "factor": fmt.times(factor)}
+
+
+_AROUND = (
+    (0, 20, "middle"), (0, -11, "middle"), (10, 4, "start"), (-10, 4, "end"), (8, 18, "start"), (-8, 18, "end"),
+    (8, -9, "start"), (-8, -9, "end"), (0, 33, "middle"), (0, 46, "middle"), (-8, 33, "end"),
+)  # fmt: skip
 
 
 def roofline(data: object) -> dict[str, Any] | None:
     """Everything that the roofline macro draws, or None where there is no point or no roof."""
     source = mapping(data)
-    points = [
-        (str(item.get("level") or "").lower(), x, y, "issued" if item.get("kind") == "issued" else "useful", item)
-        for item in objects(source.get("points"))
-        if (x := _positive(item.get("intensity"))) is not None and (y := _positive(item.get("flops_per_s"))) is not None
-    ]
-    slants = [
-        (str(item.get("level") or "").lower(), rate, item)
-        for item in objects(source.get("bandwidth_roofs"))
-        if (rate := _positive(item.get("bytes_per_s"))) is not None
-    ]
-    flats = [
-        (rate, item) for item in objects(source.get("compute_roofs")) if (rate := _positive(item.get("flops_per_s"))) is not None
-    ]
+    points = _points(source.get("points"))
+    slants = _roofs(source.get("bandwidth_roofs"), "bytes_per_s", "")
+    flats = _roofs(source.get("compute_roofs"), "flops_per_s", "compute")
     if not points or not (slants or flats):
         return None
-    flats.sort(key=lambda flat: -flat[0])
-    slants.sort(key=lambda slant: -slant[1])
-    ridges = [flat[0] / slant[1] for flat in flats for slant in slants]
-    low_x, high_x = min([p[1] for p in points] + ridges), max([p[1] for p in points] + ridges)
-    high_y = max([p[2] for p in points] + [flat[0] for flat in flats])
-    if not flats:
-        high_y = max(high_y, *(slant[1] * high_x for slant in slants))
-    low_y = min([p[2] for p in points] + [flat[0] for flat in flats])
-    across = _Scale(math.log10(low_x) - 0.75, math.log10(high_x) + 0.75)
-    top = math.log10(high_y) + 0.28
-    upward = _Scale(min(math.log10(low_y) - 0.8, top - 2.5), top)
-
-    def left(value: float) -> float:
-        return across(value)
-
-    def height(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * upward(value)
-
-    taken: list[tuple[float, float, float, float]] = []
-    bound_y, bound_x = 10**upward.low, 10**across.low
-    drawn_slants = []
-    peak = flats[0][0] if flats else 10**upward.high
-    for position, (level, rate, item) in enumerate(slants):
-        start = max(bound_x, bound_y / rate)
-        end = min(peak / rate, 10**across.high)
-        if end <= start:
-            continue
-        along = math.log10(start) + (math.log10(end) - math.log10(start)) * (0.42 + 0.12 * position)
-        name = fmt.shorten(item.get("label") or level.upper(), 14)
-        at_x, at_y = left(10**along), height(rate * 10**along)
-        taken.append(_label_box(at_x * _NOMINAL_WIDTH - 6, at_y - 4, name, "end"))
-        drawn_slants.append(
-            {
-                "level": level if level in LEVELS else "other",
-                "x1": pct(left(start)),
-                "y1": f"{height(rate * start):.1f}",
-                "x2": pct(left(end)),
-                "y2": f"{height(rate * end):.1f}",
-                "label": name,
-                "label_x": pct(at_x),
-                "label_y": f"{at_y:.1f}",
-                "rate": fmt.quantity(rate, "byte/s"),
-                "source": text(item.get("source")) or "source not recorded",
-            }
-        )
-    fastest = slants[0][1] if slants else None
-    drawn_flats = []
-    above: float | None = None
-    for rate, item in flats:
-        y = height(rate)
-        below = above is not None and y - above < 15
-        label = f"{fmt.shorten(item.get('label') or 'compute', 26)} {fmt.quantity(rate, 'flop/s')}"
-        label_y = y + 13 if below else y - 5
-        taken.append(_label_box(_NOMINAL_WIDTH - 2, label_y, label, "end"))
-        drawn_flats.append(
-            {
-                "x1": pct(left(rate / fastest) if fastest else 0.0),
-                "y": f"{y:.1f}",
-                "label": label,
-                "label_y": f"{label_y:.1f}",
-                "name": fmt.shorten(item.get("label") or "compute", 40),
-                "rate": fmt.quantity(rate, "flop/s"),
-                "source": text(item.get("source")) or "source not recorded",
-            }
-        )
-        above = label_y if below else y
-    drawn_ridges = []
-    for level, rate, item in slants:
-        for flat, roof in flats:
-            drawn_ridges.append(
-                {
-                    "x": pct(left(flat / rate)),
-                    "y": f"{height(flat):.1f}",
-                    "intensity": fmt.intensity(flat / rate),
-                    "label": f"{fmt.shorten(item.get('label') or level.upper(), 20)} meets {fmt.shorten(roof.get('label') or 'compute', 30)}",
-                }
-            )
-    drawn_points, gaps = [], []
-    taken += [(left(x) * _NOMINAL_WIDTH - 7, height(y) - 7, left(x) * _NOMINAL_WIDTH + 7, height(y) + 7) for _, x, y, _, _ in points]
-    for level, x, y, kind, item in points:
-        name = fmt.shorten(item.get("label") or level.upper() or "point", 16)
-        words = f"{name} issued" if kind == "issued" else name
-        px, py = left(x) * _NOMINAL_WIDTH, height(y)
-        choices = [(0, 20, "middle"), (0, -11, "middle"), (10, 4, "start"), (-10, 4, "end"), (8, 18, "start"), (-8, 18, "end"),
-                   (8, -9, "start"), (-8, -9, "end"), (0, 33, "middle"), (0, 46, "middle")]  # fmt: skip
-        placed = choices[0]
-        for dx, dy, anchor in choices:
-            box = _label_box(px + dx, py + dy, words, anchor)
-            if box[0] < 0 or box[2] > _NOMINAL_WIDTH or box[3] > _BOTTOM or any(_overlaps(box, other) for other in taken):
-                continue
-            placed = (dx, dy, anchor)
-            break
-        taken.append(_label_box(px + placed[0], py + placed[1], words, placed[2]))
-        roof = min([slant[1] * x for slant in slants if slant[0] == level] + ([peak] if flats else []), default=None)
-        drawn_points.append(
-            {
-                "level": level if level in LEVELS else "other",
-                "kind": kind,
-                "x": pct(left(x)),
-                "y": f"{py:.1f}",
-                "label": words,
-                "dx": placed[0],
-                "dy": placed[1],
-                "anchor": placed[2],
-                "intensity": fmt.intensity(x),
-                "rate": fmt.quantity(y, "flop/s"),
-                "of_roof": fmt.share(y / roof) if roof else fmt.NOT_MEASURED,
-            }
-        )
-        if roof and kind == "useful" and roof > y * 1.03:
-            gaps.append((roof / y, {"x": pct(left(x)), "y1": f"{height(roof):.1f}", "y2": f"{py - 6:.1f}", "factor": fmt.times(roof / y)}))
+    chart = _Roofline(points, slants, flats)
+    across, upward = chart.across, chart.upward
+    drawn_slants, drawn_flats, dots = chart.slanted(), chart.flat(), chart.dots()
     return {
         "height": ROOFLINE_HEIGHT,
         "bottom": f"{_BOTTOM:.1f}",
         "top": f"{_TOP:.1f}",
-        "x_ticks": [{"x": pct(left(tick)), "label": fmt.digits(tick, 1)} for tick in across.ticks() if 0.03 < left(tick) < 0.9],
-        "y_ticks": [{"y": f"{height(tick):.1f}", "label": fmt.quantity(tick, "flop/s")} for tick in upward.ticks()
-                    if _TOP + 8 < height(tick) < _BOTTOM - 4],
+        "x_ticks": [
+            {"x": pct(across(tick)), "label": fmt.digits(tick, 1)}
+            for tick in across.ticks()
+            if 0.03 < across(tick) < 0.86
+        ],
+        "y_ticks": [
+            {"y": f"{y:.1f}", "label": fmt.quantity(tick, "flop/s").replace(".00 ", " ").replace(".0 ", " ")}
+            for tick in upward.ticks()
+            if _TOP + 8 < (y := chart.height(tick)) < _BOTTOM - 4
+        ],
         "slants": drawn_slants,
         "flats": drawn_flats,
-        "ridges": drawn_ridges,
-        "points": drawn_points,
-        "gap": min(gaps, key=lambda gap: gap[0])[1] if gaps else None,
-        "summary": "; ".join(f"{p['label']} at {p['intensity']} and {p['rate']}, {p['of_roof']} of its roof" for p in drawn_points),
-    }  # fmt: skip
+        "ridges": chart.ridges(),
+        "points": dots,
+        "gap": chart.gap(),
+        "summary": "; ".join(
+            f"{p['label']} at {p['intensity']} and {p['rate']}, {p['of_roof']} of its roof" for p in dots
+        ),
+    }
 
 
 def memory(data: object) -> dict[str, Any] | None:
@@ -224,12 +361,15 @@ def memory(data: object) -> dict[str, Any] | None:
     levels: dict[str, Mapping[str, Any]] = {}
     for item in objects(data):
         level = str(item.get("level") or "").lower()
-        if any(fmt.number(item.get(key)) is not None for key in ("read_bytes", "write_bytes", "utilization", "hit_rate")):
+        if any(
+            fmt.number(item.get(key)) is not None for key in ("read_bytes", "write_bytes", "utilization", "hit_rate")
+        ):
             levels.setdefault({"dram": "hbm", "smem": "shared"}.get(level, level), item)
     if not any(level in levels for level in ("hbm", "l2", "l1", "shared")):
         return None
     most = max(
-        (fmt.number(item.get(key)) or 0.0 for item in levels.values() for key in ("read_bytes", "write_bytes")), default=0.0
+        (fmt.number(item.get(key)) or 0.0 for item in levels.values() for key in ("read_bytes", "write_bytes")),
+        default=0.0,
     )
 
     def flow(item: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -265,7 +405,9 @@ def timeline(data: object) -> list[dict[str, Any]]:
     """Each series as a polyline of at most TIMELINE_POINTS bucket means; a bucket without a sample is a hole."""
     drawn: list[dict[str, Any]] = []
     for item in objects(mapping(data).get("series")):
-        values = [fmt.number(value) for value in item.get("values") or []] if isinstance(item.get("values"), list) else []
+        values = (
+            [fmt.number(value) for value in item.get("values") or []] if isinstance(item.get("values"), list) else []
+        )
         if not any(value is not None for value in values):
             continue
         buckets = min(len(values), TIMELINE_POINTS)
@@ -292,7 +434,9 @@ def timeline(data: object) -> list[dict[str, Any]]:
                 "lines": [" ".join(piece) for piece in pieces if len(piece) > 1],
                 "dots": [piece[0].split(",") for piece in pieces if len(piece) == 1],
                 "areas": [
-                    f"{piece[0].split(',')[0]},100 {' '.join(piece)} {piece[-1].split(',')[0]},100" for piece in pieces if len(piece) > 1
+                    f"{piece[0].split(',')[0]},100 {' '.join(piece)} {piece[-1].split(',')[0]},100"
+                    for piece in pieces
+                    if len(piece) > 1
                 ],
                 "values": [fmt.quantity(mean, unit) for mean in means],
                 "mean": fmt.quantity(sum(whole) / len(whole), unit),
@@ -314,5 +458,11 @@ def staircase(steps: object, unit_of: Mapping[str, str]) -> list[dict[str, Any]]
             continue
         name = str(step.get("resource") or "")
         where = fmt.quantity(at, unit_of.get(name, step.get("unit"))) if at is not None else ""
-        rows.append({"label": f"{fmt.words(name) if name else 'step'} {where}".strip(), "occupancy": fmt.share(level), "width": pct(level)})
+        rows.append(
+            {
+                "label": f"{fmt.words(name) if name else 'step'} {where}".strip(),
+                "occupancy": fmt.share(level),
+                "width": pct(level),
+            }
+        )
     return rows

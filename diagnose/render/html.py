@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from functools import cache
@@ -21,6 +22,7 @@ from diagnose.render import geometry, view
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 #: Up to so many kernels stand in the page as HTML; beyond, only the FRONT longest do and the rest is packed.
 INLINE = 200
@@ -54,6 +56,18 @@ def _link(value: object) -> str | None:
     return None
 
 
+_WITH_UNIT = re.compile(r"\d[\d.,]* (?:%|[nµm]?s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])")
+
+
+def _held(value: object) -> Markup:
+    """A sentence as HTML in which a number and its unit stay on one line."""
+    from markupsafe import Markup, escape
+
+    if not isinstance(value, str):
+        return escape(fmt.NOT_MEASURED)
+    return Markup(_WITH_UNIT.sub(r'<span class="gapless">\g<0></span>', str(escape(fmt.clean(value, newlines=True)))))
+
+
 @cache
 def _environment(folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader
@@ -74,6 +88,7 @@ def _environment(folder: Path) -> Environment:
         short=fmt.shorten,
         dims=fmt.dims,
         weblink=_link,
+        held=_held,
     )
     return environment
 
@@ -96,7 +111,10 @@ def _time_model(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
     if not any(us is not None for _, us, _ in rows):
         measured = fmt.number(data.get("duration_us"))
-        rows = [(fmt.resource(item.get("resource")), fmt.number(item.get("bound_us")), "bound") for item in view.objects(data.get("limits"))]
+        rows = [
+            (fmt.resource(item.get("resource")), fmt.number(item.get("bound_us")), "bound")
+            for item in view.objects(data.get("limits"))
+        ]
         rows = [row for row in rows if row[1] is not None]
         rows.sort(key=lambda row: -(row[1] or 0.0))
         if rows and measured is not None:
@@ -190,7 +208,7 @@ def _place(item: Mapping[str, Any]) -> str | None:
 def _raw(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for name, entry in view.mapping(data.get("raw_metrics")).items():
-        value, unit = (list(entry) + ["", ""])[:2] if isinstance(entry, list | tuple) and entry else (entry, "")
+        value, unit = [*entry, "", ""][:2] if isinstance(entry, list | tuple) and entry else (entry, "")
         found = fmt.number(value)
         if found is None:
             shown = fmt.shorten(value, 200) if isinstance(value, str) and value else fmt.NOT_MEASURED
@@ -221,10 +239,15 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
                 "evidence": view.objects(finding.get("evidence")),
                 "where": [{**item, "place": _place(item)} for item in view.objects(finding.get("where"))],
                 "why": view.text(finding.get("why")) or view.text(page.get("why")),
-                "change": view.text(view.mapping(finding.get("next_experiment")).get("change")) or view.text(page.get("change")),
+                "change": view.text(view.mapping(finding.get("next_experiment")).get("change"))
+                or view.text(page.get("change")),
                 "expect": view.expectation(finding.get("next_experiment"), units),
-                "limitations": view.text(page.get("limitations")) or "; ".join(view.texts(page.get("limitations"))) or None,
-                "references": list(dict.fromkeys(view.texts(finding.get("references")) + view.texts(page.get("references")))),
+                "limitations": view.text(page.get("limitations"))
+                or "; ".join(view.texts(page.get("limitations")))
+                or None,
+                "references": list(
+                    dict.fromkeys(view.texts(finding.get("references")) + view.texts(page.get("references")))
+                ),
             }
         )
     return found
@@ -296,7 +319,7 @@ def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | Non
             ("Block", fmt.dims(launch.get("block"))),
             ("Cluster", fmt.dims(launch.get("cluster")) if launch.get("cluster") else None),
             ("Launches", f"{kernel.launches:,}" if kernel.launches is not None else None),
-            ("A launch", fmt.duration(kernel.duration_us)),
+            ("Per launch", fmt.duration(kernel.duration_us)),
             ("SM clock", fmt.quantity(data.get("clock_ghz"), "ghz")),
             ("Device", device),
             ("Data paths", ", ".join(parts["paths"]) if parts["paths"] else None),
@@ -335,7 +358,12 @@ def _row(kernel: view.KernelView) -> dict[str, Any]:
         "by_time": round(kernel.total_us, 3) if kernel.total_us is not None else -1,
         "by_win": round(kernel.win_key, 5),
         "query": " ".join(
-            (name, fmt.shorten(kernel.full_name, _QUERY), f"class:{kernel.klass} rule:{kernel.rule or ''} sev:{kernel.severity or ''}", title)
+            (
+                name,
+                fmt.shorten(kernel.full_name, _QUERY),
+                f"class:{kernel.klass} rule:{kernel.rule or ''} sev:{kernel.severity or ''}",
+                title,
+            )
         ).lower(),
     }
 
@@ -344,15 +372,18 @@ def _provenance(document: view.Document) -> dict[str, Any]:
     """Runs, devices, ceilings and packs: the bottom of the page."""
     ceilings = view.mapping(document.get("ceilings"))
     return {
-        "runs": [{key: run.get(key) for key in
-                  ("source", "ncu_version", "command", "clock_control", "cache_control", "replay", "passes_total", "rank", "host", "target_exit")}
-                 for run in view.objects(document.get("runs"))],
+        "runs": view.objects(document.get("runs")),
         "devices": view.objects(document.get("devices")),
-        "ceilings": [(label, ceilings.get(key)) for label, key in (("Source", "source"), ("GPU", "gpu"), ("Date", "date")) if ceilings.get(key)],
-        "packs": [{"name": pack.get("name"), "version": pack.get("version"), "sha256": pack.get("sha256"),
-                   "disabled": ", ".join(view.texts(pack.get("disabled"))) or "none"}
-                  for pack in view.objects(document.get("packs"))],
-    }  # fmt: skip
+        "ceilings": [
+            (label, ceilings[key])
+            for label, key in (("source", "source"), ("GPU", "gpu"), ("date", "date"))
+            if ceilings.get(key)
+        ],
+        "packs": [
+            {**pack, "disabled": ", ".join(view.texts(pack.get("disabled"))) or "none"}
+            for pack in view.objects(document.get("packs"))
+        ],
+    }
 
 
 def render(document: view.Document) -> str:
@@ -381,7 +412,10 @@ def render(document: view.Document) -> str:
         parts = _kernel(kernel, pages, device, raw_left > 0)
         raw_kernels += bool(parts["raw"] or parts["raw_packed"])
         if parts["raw_packed"]:
-            chunk = {"id": f"m-{kernel.id}", **_pack(json.dumps(parts["raw_packed"], ensure_ascii=False, separators=(",", ":")))}
+            chunk = {
+                "id": f"m-{kernel.id}",
+                **_pack(json.dumps(parts["raw_packed"], ensure_ascii=False, separators=(",", ":"))),
+            }
             raw_left -= len(str(chunk["body"]))
             chunks.append(chunk)
         body = part.kernel_part(kernel, parts)
@@ -397,14 +431,23 @@ def render(document: view.Document) -> str:
         size = shares.get(klass, 0.0)
         if members:
             classes.append(
-                {"klass": klass, "sign": fmt.CLASS_SIGN[klass], "word": fmt.CLASS_WORD[klass], "share": size if shares else None,
-                 "count": members, "x": geometry.pct(left), "width": geometry.pct(size)}
-            )  # fmt: skip
+                {
+                    "klass": klass,
+                    "sign": fmt.CLASS_SIGN[klass],
+                    "word": fmt.CLASS_WORD[klass],
+                    "share": size if shares else None,
+                    "count": members,
+                    "x": geometry.pct(left),
+                    "width": geometry.pct(size),
+                }
+            )
         left += size
     tool = view.mapping(document.get("tool"))
-    return environment.get_template("template.html.j2").render(
-        style=Markup(style),  # noqa: S704  our own file; a test checks that it cannot close its element
-        script=Markup(script),  # noqa: S704
+    return environment.get_template(
+        "template.html.j2"
+    ).render(
+        style=Markup(style),  # our own file; a test checks that it cannot close its element
+        script=Markup(script),
         policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         title=_title(found, document),
@@ -427,6 +470,8 @@ def render(document: view.Document) -> str:
 
 
 def _title(found: list[view.KernelView], document: view.Document) -> str:
-    sources = [fmt.shorten(run.get("source"), 60) for run in view.objects(document.get("runs")) if view.text(run.get("source"))]
+    sources = [
+        fmt.shorten(run.get("source"), 60) for run in view.objects(document.get("runs")) if view.text(run.get("source"))
+    ]
     what = sources[0] if sources else view.plural(len(found), "kernel")
     return f"{what}: why it is slow"

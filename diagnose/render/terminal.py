@@ -16,8 +16,8 @@ DETAILED = 5
 LISTED = 30
 _STYLES = {"implementation": "bold yellow", "fit": "bold magenta", "hardware": "bold green", "unknown": "bold"}
 _ASCII = str.maketrans(
-    {"▲": "^", "◆": "*", "■": "#", "○": "o", "×": "x", "·": "-", "…": "...", "–": "-", "−": "-", "µ": "u", "≥": ">=", "≤": "<="}
-    | {"≠": "!=", "→": "->", "✓": "+", "✗": "-", "‼": "!!", "│": "|", "█": "#", "░": "."}
+    {"▲": "^", "◆": "*", "■": "#", "○": "o", "×": "x", "·": "-", "…": "...", "–": "-", "−": "-", "µ": "u", "✓": "+"}
+    | {"≥": ">=", "≤": "<=", "≠": "!=", "→": "->", "✗": "-"}
 )  # fmt: skip
 
 
@@ -121,8 +121,8 @@ def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
     clock = fmt.number(data.get("clock_ghz"))
     if clock is not None:
         head.append(fmt.quantity(clock, "ghz"))
-    page.line((f"{kernel.sign} ", _STYLES[kernel.klass]), (fmt.shorten(kernel.name, 100), "bold"), f"  [{kernel.rule or 'no rule'}]"
-              + (f"  confidence {kernel.confidence}" if kernel.confidence else ""))  # fmt: skip
+    rule = f"  [{kernel.rule or 'no rule'}]" + (f"  confidence {kernel.confidence}" if kernel.confidence else "")
+    page.line((f"{kernel.sign} ", _STYLES[kernel.klass]), (fmt.shorten(kernel.name, 100), "bold"), rule)
     if head:
         page.line((" · ".join(head), "dim"), indent=2)
     limits = [item for item in view.objects(data.get("limits")) if fmt.number(item.get("utilization")) is not None]
@@ -156,7 +156,9 @@ def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
 
 def _static(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
     data = kernel.data
-    page.line((fmt.shorten(kernel.name, 100), "bold"), f"  {view.text(data.get('arch')) or 'architecture not recorded'}")
+    page.line(
+        (fmt.shorten(kernel.name, 100), "bold"), f"  {view.text(data.get('arch')) or 'architecture not recorded'}"
+    )
     sizes = [
         f"{label} {fmt.quantity(data.get(key), unit)}"
         for key, label, unit in (
@@ -170,7 +172,9 @@ def _static(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
     page.item("paths", ", ".join(view.texts(data.get("paths"))) or "none of the special data paths")
     for position, finding in enumerate(view.objects(data.get("findings"))):
         severity = view.text(finding.get("severity")) or "note"
-        page.item("finding" if position == 0 else "", f"{severity}: {view.text(finding.get('title')) or finding.get('rule')}")
+        page.item(
+            "finding" if position == 0 else "", f"{severity}: {view.text(finding.get('title')) or finding.get('rule')}"
+        )
         _finding(page, finding, True, verbose, view.units(data))
 
 
@@ -195,7 +199,8 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
         for kernel in shown:
             _verdict_line(page, kernel, console.width)
         if len(shown) < len(found):
-            page.line(f"and {view.plural(len(found) - len(shown), 'kernel')} more, each shorter than these (--verbose lists them)")
+            more = view.plural(len(found) - len(shown), "more kernel")
+            page.line(f"and {more}, each shorter than these (--verbose lists them)")
         for kernel in found[:DETAILED]:
             if kernel.data.get("verdict") is None and not view.objects(kernel.data.get("limits")):
                 continue
@@ -206,8 +211,9 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
         page.gap()
         page.line(("The program as a whole", "bold"))
         for finding in program:
-            page.line(f"{view.text(finding.get('severity')) or 'note'}: ", (view.text(finding.get("title")) or str(finding.get("rule")), "bold"),
-                      f" [{finding.get('rule')}], {view.speedup_of(finding)}", indent=2)  # fmt: skip
+            severity, title = view.text(finding.get("severity")) or "note", view.text(finding.get("title"))
+            tail = f" [{finding.get('rule')}], {view.speedup_of(finding)}"
+            page.line(f"{severity}: ", (title or str(finding.get("rule")), "bold"), tail, indent=2)
             _finding(page, finding, True, verbose, view.units(view.mapping(document.get("program"))))
     if warnings:
         page.gap()
@@ -216,7 +222,15 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
 
 
 def _header(document: view.Document, found: list[view.KernelView]) -> list[str]:
-    labels = {"source": "", "GPU": "", "ncu": "ncu ", "clocks": "clock control ", "cache": "cache control ", "launches": "", "GPU time": ""}
+    labels = {
+        "source": "",
+        "GPU": "",
+        "ncu": "ncu ",
+        "clocks": "clock control ",
+        "cache": "cache control ",
+        "launches": "",
+        "GPU time": "",
+    }
     tails = {"launches": " launch" if view.launches_total(found) == 1 else " launches", "GPU time": " GPU time"}
     values = [(label, value) for label, value in view.header(document, found) if value != "not recorded"]
     return [f"{labels[label]}{value}{tails.get(label, '')}" for label, value in values]

@@ -163,6 +163,19 @@ def _worst(kernel: Mapping[str, Any]) -> str | None:
     return next((severity for severity in SEVERITIES if severity in found), None)
 
 
+def _total_us(duration: float | None, launches: float | None, part: float | None, gpu_us: float | None) -> float | None:
+    """The time of all launches of an entry. The share of the GPU time says whether `duration` is of one launch or of
+    all; where it fits either, the duration is used, since shares are rounded."""
+    by_share = part * gpu_us if part is not None and gpu_us is not None else None
+    if duration is None:
+        return by_share
+    each = duration * (launches or 1)
+    if by_share is None:
+        return each
+    slack = 0.02 * by_share + 0.0001 * (gpu_us or 0.0)
+    return each if abs(each - by_share) <= slack else duration if abs(duration - by_share) <= slack else by_share
+
+
 def kernels(document: Document) -> list[KernelView]:
     """The kernels, longest total time first; those without a time last, in the document's order."""
     gpu_us = fmt.number(mapping(document.get("program")).get("gpu_time_us"))
@@ -177,9 +190,7 @@ def kernels(document: Document) -> list[KernelView]:
         taken.add(unique)
         duration, part = fmt.number(kernel.get("duration_us")), fmt.number(kernel.get("time_share"))
         launches = fmt.number(kernel.get("launches"))
-        total = part * gpu_us if part is not None and gpu_us is not None else None
-        if total is None and duration is not None:
-            total = duration * (launches or 1)
+        total = _total_us(duration, launches, part, gpu_us)
         name = text(kernel.get("name")) or text(kernel.get("demangled")) or "kernel without a name"
         speed = mapping(verdict.get("speedup")) if fmt.number(mapping(verdict.get("speedup")).get("expected")) else None
         found.append(
@@ -231,7 +242,7 @@ def launches_total(views: Sequence[KernelView]) -> int:
 
 
 def plural(number: int, word: str) -> str:
-    """"1 kernel", "1,200 kernels"."""
+    """ "1 kernel", "1,200 kernels"."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
@@ -255,7 +266,9 @@ def summary(document: Document, views: Sequence[KernelView]) -> str:
         high += spent * (1 - 1 / highest if highest and highest >= 1 else view.at_stake)
     if total > 0 and gain / total >= 0.005:
         best = max(known, key=lambda view: (view.at_stake or 0.0) * (view.total_us or 0.0) * (view.klass != "hardware"))
-        start = f"About {fmt.duration(gain)} of {fmt.duration(total)} GPU time can be won back ({fmt.share(gain / total)}"
+        start = (
+            f"About {fmt.duration(gain)} of {fmt.duration(total)} GPU time can be won back ({fmt.share(gain / total)}"
+        )
         start += f", range {fmt.share(low / total)} to {fmt.share(high / total)})"
         if len(known) == 1:
             return f"{start}: {best.title[:1].lower()}{best.title[1:]}."
@@ -288,7 +301,9 @@ def header(document: Document, views: Sequence[KernelView]) -> list[tuple[str, s
         ("clocks", joined(text(run.get("clock_control")) for run in runs)),
         ("cache", joined(text(run.get("cache_control")) for run in runs)),
     ]
-    found = [(label, value or fmt.NOT_MEASURED if label in {"GPU"} else value or "not recorded") for label, value in found]
+    found = [
+        (label, value or fmt.NOT_MEASURED if label in {"GPU"} else value or "not recorded") for label, value in found
+    ]
     found.append(("launches", f"{launches_total(views):,}"))
     found.append(("GPU time", fmt.duration(gpu_time_us(document, views))))
     return found
