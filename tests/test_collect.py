@@ -626,6 +626,12 @@ def test_interrupt_waits_for_ncu_and_keeps_its_report(run: Runner) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_interrupts_pass_through_a_wrapper_script(run: Runner) -> None:
+    wrapper = script(run.folder / "ncu", f'#!/bin/sh\n"{FAKE}" "$@"\nexit $?\n')
+    done = run(["sleep", "60"], {"ncu": wrapper, "timeout_s": 2.0, "grace_s": 30.0}, launches=GEMM)
+    assert done.timed_out and done.profile is not None and done.profile.read_bytes() == b"NVR\0report"
+
+
 def test_ctrl_c_at_a_terminal_reaches_ncu_once(run: Runner) -> None:
     (run.folder / "s.json").write_text(json.dumps({"launches": GEMM}))
     program = (

@@ -26,6 +26,8 @@ _POLL_S = 0.05
 _TAIL_CHUNKS = 16
 _CHUNK = 65536
 _MOST_WARNINGS = 20
+# ncu else copies its section files into the home folder, which may be read-only, and uses the user's edited copies.
+_STOCK_SECTIONS = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,27 @@ def _children() -> dict[int, list[int]]:
     return found
 
 
-def kill_tree(pid: int) -> None:
-    """Kills a process and all its descendants. They are listed first: an orphan no longer shows whose it was."""
+def _tree(pid: int) -> list[int]:
     children = _children()
     pids = [pid]
     for one in pids:
         pids += children.get(one, [])
-    for one in pids:
+    return pids
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all its descendants. They are listed first: an orphan no longer shows whose it was."""
+    for one in _tree(pid):
         with contextlib.suppress(OSError):
             os.kill(one, signal.SIGKILL)
+
+
+def _interrupt_ncu(pid: int) -> None:
+    """Asks ncu to stop and to write what it has. CUDA's `ncu` is a shell script around the program of that name."""
+    for one in _tree(pid):
+        with contextlib.suppress(OSError):
+            if one == pid or Path(f"/proc/{one}/comm").read_bytes().strip() == b"ncu":
+                os.kill(one, signal.SIGINT)
 
 
 def _pump(source: BinaryIO, sink: int, tail: deque[bytes]) -> None:
@@ -200,15 +214,15 @@ def _watch(
             progress("interrupted: ncu writes what it has profiled (again: stop at once)")
             # At a terminal ncu is in the same process group, so the terminal has told it already.
             if own_group:
-                process.send_signal(signal.SIGINT)
+                _interrupt_ncu(process.pid)
         elif options.timeout_s is not None and now - started > options.timeout_s:
             timed_out = True
             progress(f"stopped after {options.timeout_s:g} s (--timeout)")
-            process.send_signal(signal.SIGINT)
+            _interrupt_ncu(process.pid)
         elif log.parsed.replaying is not None and now - last_progress > options.stall_s:
             stalled = log.parsed.replaying
             progress(f"stopped: no progress for {options.stall_s:g} s in {stalled}")
-            process.send_signal(signal.SIGINT)
+            _interrupt_ncu(process.pid)
         else:
             continue
         stop_by = now + options.grace_s
@@ -227,7 +241,11 @@ def _execute(command: list[str], log_file: Path, options: CollectOptions, progre
         stack.enter_context(interrupts.caught())
         try:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=own_group
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=own_group,
+                env={_STOCK_SECTIONS: "1", **os.environ},
             )
         except OSError as error:
             raise DiagnoseError(
