@@ -27,6 +27,7 @@ from diagnose.report_session import Session, read_session
 _MAX_RECORDS = 1 << 30  # bytes of output accepted from a child
 _PARALLEL = 4
 _STDERR_TAIL = 400
+_SHARED_FROM = 16 << 20  # bytes: below, starting a second child costs as much as it saves
 _NO_MEMORY = re.compile("bad_alloc|MemoryError|length_error|failed to map segment|annot allocate memory")
 _AGAIN = "copy the file again, or profile again: the run that wrote it may have ended early"
 _INSTALL = f"{sys.executable} -m pip install --upgrade ncu-report"
@@ -49,8 +50,9 @@ def read_reports(
     when it was named, or when nothing else can be read; one found in a folder is listed in `lost`.
     """
     files = find_reports(paths)
-    reader = _Reader(timeout_s, memory_bytes, source, ncu)
-    workers = max(1, min(len(files), os.cpu_count() or 1, _PARALLEL))
+    cores = os.cpu_count() or 1
+    reader = _Reader(timeout_s, memory_bytes, source, ncu, share=len(files) < cores)
+    workers = max(1, min(len(files), cores, _PARALLEL))
     with ThreadPoolExecutor(workers) as pool:
         try:
             results = list(pool.map(lambda file: _read_or_error(file, reader), files))
@@ -98,11 +100,10 @@ def _read_or_error(file: ReportFile, reader: _Reader) -> _Report | DiagnoseError
 
 
 def _read(path: Path, reader: _Reader) -> _Report:
-    records = _Records(path)
     with open_report(path) as opened:
         session = read_session(opened.path)
         module = _choose_module(session, reader.ncu)
-        ended = reader.run(opened.path, module, records)
+        records, ended = _run_parts(path, opened.path, reader, module)
     report = _Report(_run(path, session, records.kernels), records.kernels, records.warnings, records.lost)
     module_version = records.module or module.version
     if not report.kernels:
@@ -116,7 +117,7 @@ def _read(path: Path, reader: _Reader) -> _Report:
         missing = session.results - len(report.kernels) - len(report.lost)
         report.lost.append(f"{path}: {missing} of {session.results} results are not shown by ncu_report")
     if ended:
-        report.lost.append(f"{path}: results after the first {len(report.kernels)}: the reader {ended.what}")
+        report.lost.append(f"{path}: what it holds beside these {len(report.kernels)} results: the reader {ended.what}")
     if _newer(session.ncu_version, module_version):
         report.warnings.append(
             f"{path} was written by ncu {session.ncu_version} and read by the older ncu_report {module_version}: "
@@ -127,6 +128,15 @@ def _read(path: Path, reader: _Reader) -> _Report:
             f"{path} was read in part: {len(report.kernels)} results; lost: {'; '.join(report.lost)}"
         )
     return report
+
+
+def _run_parts(path: Path, content: Path, reader: _Reader, module: _Module) -> tuple[_Records, _End | None]:
+    """One child reads a report; two share a large one, result by result, because parsing its code takes long."""
+    parts = 2 if content.stat().st_size >= _SHARED_FROM and reader.share else 1
+    taken = [_Records(path) for _ in range(parts)]
+    with ThreadPoolExecutor(parts) as pool:
+        ends = list(pool.map(lambda part: reader.run(content, module, taken[part], part, parts), range(parts)))
+    return _merged(taken), next((end for end in ends if end), None)
 
 
 # --- the child process ---
@@ -142,11 +152,12 @@ class _End(NamedTuple):
 class _Reader:
     """Runs one child a report, within limits; `stop` ends those that run and lets no other start."""
 
-    def __init__(self, timeout_s: float, memory_bytes: int, source: bool, ncu: Path | None = None) -> None:
+    def __init__(self, timeout_s: float, memory_bytes: int, source: bool, ncu: Path | None, share: bool) -> None:
         self.timeout_s = timeout_s
         self.memory_bytes = memory_bytes
         self.source = source
         self.ncu = ncu
+        self.share = share
         self._lock = threading.Lock()
         self._children: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
@@ -158,9 +169,10 @@ class _Reader:
             for child in self._children:
                 child.kill()
 
-    def run(self, report: Path, module: _Module, records: _Records) -> _End | None:
+    def run(self, report: Path, module: _Module, records: _Records, part: int, parts: int) -> _End | None:
         """Hands what the child reads to `records`; says how the child ended unless it finished its work."""
         options = {"memory_bytes": self.memory_bytes, "source": self.source, "module_dir": module.folder}
+        options |= {"part": part, "parts": parts}
         with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
             output, errors = Path(name, "records"), Path(name, "stderr")
             arguments = [str(report), str(output), json.dumps(options)]
@@ -369,6 +381,21 @@ class _Records:
 
     def _lose(self, data: Mapping[str, Any], reason: str) -> None:
         self.lost.append(f"{self.path}: result {data.get('index')} ({reason})")
+
+
+def _merged(parts: Sequence[_Records]) -> _Records:
+    """What several children read of one report, in the report's order."""
+    merged = parts[0]
+    for part in parts[1:]:
+        merged.kernels += part.kernels
+        merged.warnings += part.warnings
+        merged.lost += part.lost
+        merged.module = merged.module or part.module
+        merged.ended = merged.ended and part.ended
+        if merged.error is None:
+            merged.error, merged.error_text = part.error, part.error_text
+    merged.kernels.sort(key=lambda kernel: kernel.index)
+    return merged
 
 
 def _kernel(data: Mapping[str, Any], sources: Mapping[str, str]) -> KernelProfile:

@@ -3,7 +3,9 @@
 The native module parses untrusted bytes, so it is imported here only; the parent treats the output as data.
 Every line is one record, written as soon as it is known, so that what was read survives a crash:
 `start`, then `source`, `kernel` and `lost` in order, then `end`; or `error`.
-Usage: python -m diagnose.report_worker REPORT OUTPUT '{"memory_bytes": n, "source": true, "module_dir": null}'
+Usage: python -m diagnose.report_worker REPORT OUTPUT OPTIONS, where OPTIONS is the JSON
+{"memory_bytes": n, "source": true, "module_dir": null, "part": 0, "parts": 1}; of several parts, each child reads
+every so many-th result.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def main(arguments: list[str]) -> int:
         sys.path.insert(0, options["module_dir"])
     with open(output, "wb") as out:
         try:
-            _read(report, out, source=bool(options["source"]))
+            _read(report, out, options)
         except MemoryError:
             _write(out, {"kind": "error", "what": "memory", "text": ""})
         except ImportError as error:
@@ -92,7 +94,7 @@ def _write(out: IO[bytes], record: Mapping[str, object]) -> None:
     out.flush()
 
 
-def _read(report: str, out: IO[bytes], *, source: bool) -> None:
+def _read(report: str, out: IO[bytes], options: Mapping[str, Any]) -> None:
     import ncu_report
 
     context = ncu_report.load_report(report)
@@ -100,10 +102,14 @@ def _read(report: str, out: IO[bytes], *, source: bool) -> None:
     _write(out, {"kind": "start", "module": str(version) if version else None})
     written: dict[str, str] = {}
     shared = _Shared()
-    count = 0
+    part, parts, source = options["part"], options["parts"], bool(options["source"])
+    count = -1
     for range_at in range(context.num_ranges()):
         actions = context.range_by_idx(range_at)
         for action_at in range(actions.num_actions()):
+            count += 1
+            if count % parts != part:
+                continue
             try:
                 record = _kernel(actions.action_by_idx(action_at), shared, source=source)
                 for name, text in record.pop("texts").items():
@@ -116,7 +122,6 @@ def _read(report: str, out: IO[bytes], *, source: bool) -> None:
             except Exception as error:
                 reason = str(error) if isinstance(error, _Unreadable) else f"{type(error).__name__}: {error}"
                 _write(out, {"kind": "lost", "index": count, "reason": reason})
-            count += 1
     _write(out, {"kind": "end"})
 
 

@@ -186,11 +186,10 @@ def test_a_time_line_is_cut_to_the_life_of_the_kernel_and_thinned(tmp_path: Path
     kernel = read_fake(tmp_path, body).kernels[0]
     series = {s.metric: s for s in kernel.timeline}
     active = series["TPC.TriageCompute.sm__cycles_active.avg"]
+    values = list(active.values)
     assert active.unit == "cycle"
-    assert len(active.values) == 400
-    assert active.values[0] == 1501
-    assert active.values[-1] == 2698
-    assert series["FBPA.TriageA.y"].values == (1, 2, 3)
+    assert (len(values), values[0], values[-1]) == (400, 1501, 2698)
+    assert list(series["FBPA.TriageA.y"].values) == [1, 2, 3]
     assert "SM.TriageA.x" in kernel.not_finite
 
 
@@ -491,6 +490,22 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
     assert 0 < len(result.kernels) < 5
     assert any("xz data ends early" in w for w in result.warnings)
     assert result.lost
+
+
+@needs_reports
+def test_two_children_read_what_one_reads(gemm: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnose.profile._SHARED_FROM", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert recorded("h200-gemm.ncu-rep.xz") == gemm
+
+
+def test_a_crash_of_one_of_two_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnose.profile._SHARED_FROM", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    bad = "type('Bad', (Action,), {'metric_names': lambda self: os.abort()})('bad', {})"
+    result = read_fake(tmp_path, f"return [[{PLAIN}, {bad}, {PLAIN}]]", results=3)
+    assert [k.index for k in result.kernels] == [0, 1]
+    assert any("SIGABRT" in text for text in result.lost)
 
 
 @needs_reports
