@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(256) blend(const float4* x, const float4* y, f
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
-    long long n = args.get("n", 33554432);
+    long long n = args.get("n", 16777216);
     int reps = repeats(args);
     auto key = seed(args);
     args.done();

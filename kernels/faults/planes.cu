@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) planes_split(const float4* in, float
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
-    long long n = args.get("n", 33554432);
+    long long n = args.get("n", 16777216);
     int reps = repeats(args);
     auto key = seed(args);
     args.done();
