@@ -42,7 +42,8 @@
 
   // ---- the table ----
   const body = $("#rows");
-  const single = !!body && Number($(".ktable").getAttribute("aria-rowcount")) === 2;
+  const total = body ? Number($(".ktable").getAttribute("aria-rowcount")) - 1 : 0;
+  const single = total === 1;
   const state = { q: "", klass: "", sort: "time", down: true };
   /** @type {{id:string,name:string,klass:string,title:string,time:number,win:number,query:string,row:HTMLElement|null,at:number}[]} */
   let rows = [];
@@ -103,11 +104,12 @@
     }[state.sort];
     order.sort((a, b) => sign * by(a, b) || a.at - b.at);
     draw(false);
-    const all = rows.length;
+    const all = total;
+    const shown = rows.length < total && !wanted.length && !state.klass ? total : order.length; // the index is on its way
     const what = all === 1 ? "kernel" : "kernels";
-    $("#count").textContent = order.length === all ? `${all.toLocaleString("en")} ${what}` : `${order.length.toLocaleString("en")} of ${all.toLocaleString("en")} ${what}`;
+    $("#count").textContent = shown === all ? `${all.toLocaleString("en")} ${what}` : `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} ${what}`;
     $("#none").hidden = order.length > 0;
-    $(".ktable").setAttribute("aria-rowcount", order.length + 1);
+    $(".ktable").setAttribute("aria-rowcount", shown + 1);
     for (const head of $$(".ktable [data-sort]")) {
       if (head.dataset.sort === state.sort) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
@@ -129,7 +131,7 @@
   }
 
   async function loadIndex() {
-    if (!body || Number($(".ktable").getAttribute("aria-rowcount")) === rows.length + 1) return;
+    if (!body || total === rows.length) return;
     const element = await chunk("ix");
     columns = JSON.parse(await unpack(element));
     const front = rows;
@@ -147,7 +149,7 @@
   }
   async function bring(id) {
     const there = partOf(id);
-    if (there) return there;
+    if (there && !there.classList.contains("brief")) return there;
     const packed = await chunk("k-" + id);
     if (!packed) throw new Error("this report has no such kernel");
     const part = document.createElement("details");
@@ -159,8 +161,9 @@
     article.innerHTML = await unpack(packed); // written by our template, escaped there; the policy lets no script in it run
     part.append(document.createElement("summary"), article);
     const again = partOf(id);
-    if (again) return again;
-    $("#parts").append(part);
+    if (again && again !== there) return again;
+    if (there) there.replaceWith(part);
+    else $("#parts").append(part);
     return part;
   }
 

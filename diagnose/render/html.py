@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 #: Up to so many kernels stand in the page as HTML; beyond, only the FRONT longest do and the rest is packed.
 INLINE = 200
 FRONT = 20
+#: Bytes of packed kernels with all their charts; the shorter kernels beyond keep verdict, limits, findings and numbers.
+CHART_BUDGET = 4_000_000
 #: Raw metrics above this count are packed too.
 RAW_INLINE = 60
 #: Bytes of packed raw metrics in one file; kernels get theirs by time until it is used.
@@ -37,16 +41,14 @@ _QUERY = 300
 
 def _finalize(value: object) -> object:
     """Every value that a template prints: None, NaN and missing keys as words, texts without control characters."""
-    from jinja2 import Undefined
-    from markupsafe import Markup
-
-    if isinstance(value, Markup):
+    kind = type(value)
+    if kind is str:
+        return fmt.clean(value, newlines=True)  # type: ignore[arg-type]
+    if kind is int or hasattr(value, "__html__"):
         return value
-    if value is None or isinstance(value, Undefined):
-        return fmt.NOT_MEASURED
-    if isinstance(value, float) and fmt.number(value) is None:
-        return fmt.NOT_MEASURED
-    return fmt.clean(value, newlines=True) if isinstance(value, str) else value
+    if kind is float:
+        return value if math.isfinite(value) else fmt.NOT_MEASURED  # type: ignore[arg-type]
+    return fmt.clean(str(value), newlines=True) if isinstance(value, str | bool | list | dict) else fmt.NOT_MEASURED
 
 
 def _link(value: object) -> str | None:
@@ -253,9 +255,15 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
     return found
 
 
-def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | None, raw: bool) -> dict[str, Any]:
-    """All that the kernel part prints."""
-    data = kernel.data
+_CHARTS = ("speed_of_light", "roofline", "memory", "stalls", "timeline", "occupancy", "instruction_mix", "hot")
+
+
+def _kernel(
+    kernel: view.KernelView, pages: Mapping[str, Any], device: str | None, raw: bool, charts: bool
+) -> dict[str, Any]:
+    """All that the kernel part prints; without `charts` the verdict, the limits, the findings and their numbers."""
+    whole = kernel.data
+    data = whole if charts else {key: value for key, value in whole.items() if key not in _CHARTS}
     launch = view.mapping(data.get("launch"))
     sol = [item for item in view.objects(data.get("speed_of_light")) if item.get("label") or item.get("resource")]
     parts: dict[str, Any] = {
@@ -305,8 +313,11 @@ def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | Non
         "instruction_mix": ("Instruction mix", "instruction_mix"),
         "hot": ("Hot instructions and source lines", "hot"),
     }
+    parts["left_out"] = not charts and any(whole.get(key) for key in _CHARTS)
     parts["missing"] = [
-        {"label": label, "how": view.HOW_TO_COLLECT[how]} for part, (label, how) in labels.items() if not parts[part]
+        {"label": label, "how": view.HOW_TO_COLLECT[how]}
+        for part, (label, how) in labels.items()
+        if not parts[part] and not whole.get(part)
     ]
     if kernel.duration_us is None:
         parts["missing"].insert(0, {"label": "Duration", "how": view.HOW_TO_COLLECT["time"]})
@@ -357,7 +368,7 @@ def _row(kernel: view.KernelView) -> dict[str, Any]:
         "why": fmt.shorten(kernel.reason, 260),
         "by_time": round(kernel.total_us, 3) if kernel.total_us is not None else -1,
         "by_win": round(kernel.win_key, 5),
-        "query": " ".join(
+        "query": "\n".join(
             (
                 name,
                 fmt.shorten(kernel.full_name, _QUERY),
@@ -386,43 +397,54 @@ def _provenance(document: view.Document) -> dict[str, Any]:
     }
 
 
-def render(document: view.Document) -> str:
-    """The whole page for a document of the contract."""
-    from markupsafe import Markup
+@dataclass
+class _Bodies:
+    """The kernels' parts of the page: what stands there as HTML, and what is packed."""
 
-    folder = bundled("reports")
-    environment = _environment(folder)
-    style = (folder / "report.css").read_text(encoding="utf-8")
-    script = (folder / "report.js").read_text(encoding="utf-8")
-    found = view.kernels(document)
+    inline: list[dict[str, Any]] = field(default_factory=list)
+    chunks: list[dict[str, object]] = field(default_factory=list)
+    raw_kernels: int = 0
+    raw_left: int = field(default_factory=lambda: RAW_BUDGET)
+    charts_left: int = field(default_factory=lambda: CHART_BUDGET)
+
+    def pack(self, name: str, source: str) -> int:
+        """Adds a packed element; returns its size in the file."""
+        chunk = _pack(source)
+        self.chunks.append({"id": name, **chunk})
+        return len(str(chunk["body"]))
+
+
+def _bodies(document: view.Document, found: list[view.KernelView], kernel_part: Any) -> _Bodies:
+    """Renders every kernel. Up to INLINE of them stand in the page. Beyond, all are packed, and the FRONT longest stand
+    there too, without charts, for readers without JavaScript."""
     pages = view.mapping(document.get("rule_pages"))
     devices = view.objects(document.get("devices"))
-    rows = [_row(kernel) for kernel in found]
+    bodies = _Bodies()
     packed = len(found) > INLINE
-    front = found[:FRONT] if packed else found
-    part: Any = environment.get_template("macros/kernel.j2").module
-    inline: list[dict[str, Any]] = []
-    chunks: list[dict[str, object]] = []
-    raw_left, raw_kernels = RAW_BUDGET, 0
     for position, kernel in enumerate(found):
         number = fmt.number(kernel.data.get("device"))
         device = None
         if number is not None and 0 <= int(number) < len(devices):
             device = view.text(devices[int(number)].get("name"))
-        parts = _kernel(kernel, pages, device, raw_left > 0)
-        raw_kernels += bool(parts["raw"] or parts["raw_packed"])
+        parts = _kernel(kernel, pages, device, bodies.raw_left > 0, bodies.charts_left > 0)
+        bodies.raw_kernels += bool(parts["raw"] or parts["raw_packed"])
         if parts["raw_packed"]:
-            chunk = {
-                "id": f"m-{kernel.id}",
-                **_pack(json.dumps(parts["raw_packed"], ensure_ascii=False, separators=(",", ":"))),
-            }
-            raw_left -= len(str(chunk["body"]))
-            chunks.append(chunk)
-        body = part.kernel_part(kernel, parts)
-        if position < len(front):
-            inline.append({"kernel": kernel, "body": body})
+            source = json.dumps(parts["raw_packed"], ensure_ascii=False, separators=(",", ":"))
+            bodies.raw_left -= bodies.pack(f"m-{kernel.id}", source)
+        body = kernel_part(kernel, parts)
+        if packed:
+            bodies.charts_left -= bodies.pack(f"k-{kernel.id}", str(body))
+            if position < FRONT:
+                bodies.inline.append(
+                    {"kernel": kernel, "body": kernel_part(kernel, _kernel(kernel, pages, device, False, False))}
+                )
         else:
-            chunks.append({"id": f"k-{kernel.id}", **_pack(str(body))})
+            bodies.inline.append({"kernel": kernel, "body": body})
+    return bodies
+
+
+def _classes(found: list[view.KernelView]) -> list[dict[str, Any]]:
+    """The stacked bar of GPU time by class."""
     shares = view.class_shares(found)
     left = 0.0
     classes = []
@@ -442,30 +464,47 @@ def render(document: view.Document) -> str:
                 }
             )
         left += size
-    tool = view.mapping(document.get("tool"))
-    return environment.get_template(
-        "template.html.j2"
-    ).render(
-        style=Markup(style),  # our own file; a test checks that it cannot close its element
+    return classes
+
+
+def render(document: view.Document) -> str:
+    """The whole page for a document of the contract."""
+    from markupsafe import Markup
+
+    folder = bundled("reports")
+    environment = _environment(folder)
+    style = (folder / "report.css").read_text(encoding="utf-8")
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    found = view.kernels(document)
+    rows = [_row(kernel) for kernel in found]
+    part: Any = environment.get_template("macros/kernel.j2").module
+    bodies = _bodies(document, found, part.kernel_part)
+    packed = len(found) > INLINE
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return environment.get_template("template.html.j2").render(
+        # Our own files, as they are: a test checks that they cannot close their elements.
+        style=Markup(style),
         script=Markup(script),
-        policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
+        policy=policy,
         title=_title(found, document),
         summary=view.summary(document, found),
         header=view.header(document, found),
         warnings=view.texts(document.get("warnings")),
         partial=document.get("partial") is True,
-        classes=classes,
-        rows=rows[: len(front)],
+        classes=_classes(found),
+        rows=rows[:FRONT] if packed else rows,
         row_count=len(rows),
-        inline=inline,
+        inline=bodies.inline,
         index={"id": "ix", **_pack(_index(rows))} if packed else None,
-        chunks=chunks,
-        raw_kernels=raw_kernels,
-        raw_limited=any(view.mapping(kernel.data.get("raw_metrics")) for kernel in found) and raw_left <= 0,
-        program=_findings(view.mapping(document.get("program")), pages),
+        chunks=bodies.chunks,
+        raw_kernels=bodies.raw_kernels,
+        raw_limited=bodies.raw_left <= 0,
+        program=_findings(view.mapping(document.get("program")), view.mapping(document.get("rule_pages"))),
         provenance=_provenance(document),
-        version=view.text(tool.get("version")),
+        version=view.text(view.mapping(document.get("tool")).get("version")),
     )
 
 
