@@ -226,8 +226,8 @@ def _header(document: view.Document, found: list[view.KernelView]) -> list[str]:
         "source": "",
         "GPU": "",
         "ncu": "ncu ",
-        "clocks": "clock control ",
-        "cache": "cache control ",
+        "clock control": "clock control ",
+        "cache control": "cache control ",
         "launches": "",
         "GPU time": "",
     }

@@ -98,7 +98,7 @@ class KernelView:
     @property
     def reason(self) -> str:
         """The sentence that decides, else the number that decides, else that there is none."""
-        return self.sentence or self.deciding or "No sentence: too little was measured."
+        return self.sentence or self.deciding or "Too little was measured to say."
 
     @property
     def win(self) -> str:
@@ -298,8 +298,8 @@ def header(document: Document, views: Sequence[KernelView]) -> list[tuple[str, s
         ("source", joined(fmt.shorten(run["source"], 60) if text(run.get("source")) else None for run in runs)),
         ("GPU", joined(f"{name} ×{n}" if n > 1 else name for name, n in gpus.items())),
         ("ncu", joined(text(run.get("ncu_version")) for run in runs)),
-        ("clocks", joined(text(run.get("clock_control")) for run in runs)),
-        ("cache", joined(text(run.get("cache_control")) for run in runs)),
+        ("clock control", joined(text(run.get("clock_control")) for run in runs)),
+        ("cache control", joined(text(run.get("cache_control")) for run in runs)),
     ]
     found = [
         (label, value or fmt.NOT_MEASURED if label in {"GPU"} else value or "not recorded") for label, value in found
