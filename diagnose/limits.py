@@ -65,7 +65,7 @@ def _l2_bytes(c: Context) -> float | None:
 
 _PIPES: Mapping[str, tuple[str, ...]] = {
     "l1": (f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}", f"l1tex__data_bank_reads{_ELAPSED}",
-           f"l1tex__data_bank_writes{_ELAPSED}", f"l1tex__f_wavefronts{_ELAPSED}"),
+           f"l1tex__data_bank_writes{_ELAPSED}", f"l1tex__f_wavefronts{_ELAPSED}", "tex__sol_pct"),
     "lsu": (f"sm__inst_executed_pipe_lsu{_ELAPSED}", f"l1tex__lsuin_requests{_ELAPSED}", f"sm__mio_inst_issued{_ELAPSED}"),
     "tensor": (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_hmma_cycles_active{_ELAPSED}",
                f"sm__pipe_tensor_op_imma_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_dmma_cycles_active{_ELAPSED}",
@@ -78,11 +78,12 @@ _PIPES: Mapping[str, tuple[str, ...]] = {
     "issue": (f"sm__issue_active{_ELAPSED}", f"sm__inst_issued{_ELAPSED}", f"sm__inst_executed{_ELAPSED}"),
 }  # fmt: skip
 
-_HBM = (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}", f"dram__cycles_active{_ELAPSED}")
+_HBM = (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}", f"dram__cycles_active{_ELAPSED}",
+        "fbpa__sol_pct")  # the last one: Pascal, ncu 2019
 # Parts of L2 that are its own: `lts__throughput` also holds device fills, which follow HBM (trap 31).
 _L2 = (f"lts__t_sectors{_ELAPSED}", f"lts__t_tag_requests{_ELAPSED}", f"lts__lts2xbar_cycles_active{_ELAPSED}",
        f"lts__xbar2lts_cycles_active{_ELAPSED}", f"lts__d_atomic_input_cycles_active{_ELAPSED}",
-       f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}")  # fmt: skip
+       f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}", "ltc__sol_pct")  # fmt: skip
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("hbm", _HBM, lambda c: c.value("hbm_bytes"), "byte", "byte/s"),
@@ -93,7 +94,7 @@ RESOURCES: tuple[Resource, ...] = (
 NEEDS: tuple[str, ...] = (
     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "lts__t_sectors.sum",
-    *_L2,
+    *(metric for metric in _L2 if metric.endswith(_ELAPSED)),
     *(metrics[0] for metrics in _PIPES.values()),
     "l1tex__data_bank_reads.avg.pct_of_peak_sustained_elapsed",
     "l1tex__data_bank_writes.avg.pct_of_peak_sustained_elapsed",
@@ -109,12 +110,15 @@ def _largest(c: Context, resource: Resource) -> float | None:
 
 def _limit(c: Context, resource: Resource) -> Limit | None:
     us = c.value("duration_us")
-    work = resource.work(c)
+    peak_share = _largest(c, resource)
+    work, unit, per_second = resource.work(c), resource.work_unit, resource.ceiling_unit
+    if work is None and peak_share is not None:
+        # Bytes were not recorded, the busy share of the resource was: its work is its busy cycles.
+        work, unit, per_second = _busy_cycles(resource.percentages)(c), "cycle", "cycle/s"
     if not us or work is None:
         return None
-    peak_share = _largest(c, resource)
     recorded = c.ceilings.get(resource.name)
-    if resource.name == "hbm" and recorded is not None:
+    if resource.name == "hbm" and recorded is not None and unit == "byte":
         rate, source = recorded.value, recorded.source
         utilization = work / rate / (us * 1e-6)
         if peak_share is not None:
@@ -130,7 +134,7 @@ def _limit(c: Context, resource: Resource) -> Limit | None:
         return None
     utilization = min(utilization, 1.0)
     return Limit(
-        resource.name, work, resource.work_unit, rate, resource.ceiling_unit, source, utilization * us, utilization
+        resource.name, work, unit, rate, per_second, source, utilization * us, utilization
     )
 
 
@@ -140,10 +144,17 @@ def compute(c: Context) -> tuple[Limit, ...]:
     return tuple(sorted(found, key=lambda limit: (-limit.utilization, ORDER.index(limit.resource))))
 
 
-def binding(limits: tuple[Limit, ...]) -> Limit | None:
-    """The limit that binds: the largest; within TIE of it, the one that does the useful work (ORDER)."""
+def binding(limits: tuple[Limit, ...], reads_operands: bool = False) -> Limit | None:
+    """The limit that binds: the largest; within TIE of it, the one that does the useful work (ORDER).
+
+    `reads_operands`: the kernel's wgmma read shared memory themselves; that traffic is part of the Tensor work, so the
+    L1 / shared-memory pipe does not bind beside a Tensor pipe that is of the same order (contract, tensor-compute).
+    """
     if not limits:
         return None
-    most = limits[0].utilization
+    tensor = next((limit.utilization for limit in limits if limit.resource == "tensor"), 0.0)
+    if reads_operands:
+        limits = tuple(l for l in limits if l.resource != "l1" or tensor < 0.6 * l.utilization) or limits
+    most = max(limit.utilization for limit in limits)
     close = [limit for limit in limits if limit.utilization >= most - TIE]
     return min(close, key=lambda limit: ORDER.index(limit.resource))

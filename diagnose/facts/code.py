@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnose.facts.context import Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
+from diagnose.sass.addresses import address_arithmetic_share
 from diagnose.sass.text import parse
 
 _OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
@@ -110,9 +111,9 @@ def _fma_per_load(c: Context) -> float | None:
     """FMA instructions (FFMA, HFMA2, DFMA) for each load from shared or global memory: high in register-tiled matrix work."""
     if not _opcodes(c):
         return None
-    fma = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA", "IDP", "IMAD.U24")
+    fma = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA", "IDP") + c.kernel.opcodes.get("IMAD", 0.0)
     loads = mix.count(c.kernel.opcodes, "LDS", "LDG", "LD")
-    return fma / loads if loads else None
+    return fma / loads if loads else 0.0
 
 
 def _outer_product(c: Context) -> float | None:
@@ -144,25 +145,39 @@ def _outer_product(c: Context) -> float | None:
     return uses / loads if loads else 0.0
 
 
-def _software_division(c: Context) -> float | None:
-    """Share of instructions that belong to software paths (division, modulo, pow, trigonometry) by their fingerprints.
+# Instructions of one software sequence, from nvcc 13.0 listings (sm_70 to sm_120 alike within a few).
+_DIVISION, _INVARIANT_DIVISION, _RANGE_REDUCTION, _CALLED, _FLOAT_DIVISION, _DOUBLE_DIVISION = 20.0, 9.0, 40.0, 30.0, 10.0, 15.0
 
-    I2F.…RP / F2I.…TRUNC around MUFU.RCP is an integer division of about 20 instructions (seen in nvcc's output, sm_70 to
-    sm_120); MUFU.LG2 with MUFU.EX2 in one kernel is pow; calls (CALL.REL) reach division and slow paths of libdevice.
+
+def _software_path(c: Context) -> float | None:
+    """Share of instructions that belong to software paths (division, modulo, pow, trigonometry), from fingerprints.
+
+    - an unsigned division by a run-time divisor converts it once (I2F….RP) and then corrects twice: IMAD.HI.U32 with two
+      ISETP.GE.U32 each; division by a constant has the IMAD.HI and a shift, and no corrections;
+    - pow, exp of large ranges, sin and cos reduce their range with F2I.NTZ or FRND around 40 instructions of polynomial;
+    - IEEE float division checks its operands (FCHK), double division and square root start from RCP64H or RSQ64H;
+    - 64-bit division and slow paths are calls.
     """
     if not _opcodes(c):
         return None
     total = sum(c.kernel.opcodes.values())
-    integer = sum(
-        n for op, n in c.kernel.opcodes.items() if op.startswith("I2F") and ".RP" in op
-    )  # one a division by a run-time divisor
-    per_division = 20.0
-    calls = mix.count(c.kernel.opcodes, "CALL.REL", "RET.REL")
-    log2 = mix.count(c.kernel.opcodes, "MUFU.LG2")
-    exp2 = mix.count(c.kernel.opcodes, "MUFU.EX2")
-    per_pow = 30.0  # instructions of powf beside its LG2 and EX2 (nvcc 13.0 listing)
-    wide = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("IMAD.WIDE.U32.X") or op == "IMAD.HI.U32")
-    estimate = integer * per_division + min(log2, exp2) * per_pow + calls * 12.0 + wide * 0.0
+    converted = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("I2F") and ".RP" in op)
+    high = c.kernel.opcodes.get("IMAD.HI.U32", 0.0)
+    corrections = c.kernel.opcodes.get("ISETP.GE.U32.AND", 0.0)
+    invariant = max(0.0, min(high, corrections / 2) - converted)
+    rounded = sum(n for op, n in c.kernel.opcodes.items() if op.startswith(("F2I.NTZ", "FRND"))) - converted
+    floating = mix.count(c.kernel.opcodes, "FFMA", "FMUL", "FADD", "DFMA", "DMUL")
+    # A rounding with a polynomial behind it (10 or more operations) reduces a range; else it converts a value.
+    reductions = rounded if rounded > 0 and floating >= 10 * rounded else 0.0
+    calls = mix.count(c.kernel.opcodes, "CALL.REL")
+    estimate = (
+        converted * _DIVISION
+        + invariant * _INVARIANT_DIVISION
+        + reductions * _RANGE_REDUCTION
+        + calls * _CALLED
+        + mix.count(c.kernel.opcodes, "FCHK") * _FLOAT_DIVISION
+        + mix.count(c.kernel.opcodes, "MUFU.RCP64H", "MUFU.RSQ64H") * _DOUBLE_DIVISION
+    )
     return min(1.0, estimate / total)
 
 
@@ -171,8 +186,9 @@ def _debug_build(c: Context) -> bool | None:
     if not _opcodes(c):
         return None
     total = sum(c.kernel.opcodes.values())
-    moves = mix.count(c.kernel.opcodes, "MOV", "IMAD.MOV")
-    return moves / total > 0.40  # optimised code here stays under 15 %; -G builds were seen at 50 %
+    moves = mix.count(c.kernel.opcodes, "MOV")
+    # Optimised code alternates MOV with IMAD.MOV and was seen at 27 % in a fill, else under 10 %; -G builds at 50 to 61 %.
+    return moves / total > 0.40
 
 
 def _instructions(c: Context) -> float | None:
@@ -214,13 +230,15 @@ def _sixteen_bit_matrix(c: Context) -> bool | None:
     if not _opcodes(c):
         return None
     fma = mix.count(c.kernel.opcodes, "FFMA")
-    unpack = mix.count(c.kernel.opcodes, "HADD2.F32", "HADD2.BF16_V2") + sum(
-        n for op, n in c.kernel.opcodes.items() if op in {"PRMT", "IMAD.U32", "SHL", "SHF.L.U32", "LOP3.LUT", "IMAD.SHL.U32"}
-    )
-    stored = sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"STG", "LDG"} and "U16" in op)
     half = mix.count(c.kernel.opcodes, "HADD2.F32") > 0.05 * fma
-    # bfloat16 becomes float by a shift or a byte permute: as many unpacks as an eighth of the FMAs of an 8 by 8 tile.
-    return bool(fma and (half or (unpack > 0.12 * fma and stored >= 0 and mix.count(c.kernel.opcodes, "F2FP") > 0)))
+    # bfloat16 becomes float by a shift or a byte permute, one an element; a tile staged in shared memory then grows to
+    # twice its bytes.
+    threads = c.kernel.thread_opcodes
+    unpacked = mix.count(threads, "PRMT", "IMAD.U32", "SHF.L.U32", "IMAD.SHL.U32")
+    loaded = mix.bytes_asked(threads, "LDG")
+    staged = mix.bytes_asked(threads, "STS")
+    grown = loaded > 0 and 1.5 <= staged / loaded <= 2.5 and unpacked >= 0.4 * loaded / 2
+    return bool(fma and (half or grown))
 
 
 def _double_matrix(c: Context) -> bool | None:
@@ -232,8 +250,10 @@ def _double_matrix(c: Context) -> bool | None:
 
 
 def _address_share(c: Context) -> float | None:
-    """Multiplying and wide integer instructions (IMAD, LEA, wide adds) of all: what addresses are made of."""
-    return _share("IMAD", "LEA", "IADD3.X", "IMAD.WIDE", "UIMAD", "ULEA", "VIADD", "IADD3")(c)  # type: ignore[no-any-return]
+    if not c.kernel.lines:
+        c.miss("source counters (SASS by address)")
+        return None
+    return address_arithmetic_share(c.kernel.lines)
 
 
 def _has_double_data(c: Context) -> bool | None:
@@ -314,12 +334,12 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("double_conversions", "count", "Conversions between double and float.", lambda c: sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and "F64" in op) if _opcodes(c) else None, (), "opcodes"),
     FactDefinition("sixteen_bit_matrix", "bool", "Whether FFMAs work on unpacked 16-bit data.", _sixteen_bit_matrix, (), "opcodes"),
     FactDefinition("double_matrix", "bool", "Whether DFMA dominates on a GPU that has DMMA.", _double_matrix, (), "opcodes"),
-    FactDefinition("address_share", "share", "IMAD, LEA and adds of all instructions.", _address_share, (), "opcodes"),
+    FactDefinition("address_share", "share", "Integer arithmetic whose result reaches an address, of all instructions.", _address_share, ("inst_executed",), "lines"),
     FactDefinition("global_load_share", "share", "LDG of all instructions.", _share("LDG", "LD"), (), "opcodes"),
     FactDefinition("shared_atomic_share", "share", "ATOMS of all instructions.", _share("ATOMS"), (), "opcodes"),
     FactDefinition("staging_share", "share", "STS of all instructions.", _share("STS"), (), "opcodes"),
     FactDefinition("has_double_data", "bool", "Whether double arithmetic works on double data.", _has_double_data, (), "opcodes"),
-    FactDefinition("software_path_share", "share", "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.", _software_division, (), "opcodes"),
+    FactDefinition("software_path_share", "share", "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.", _software_path, (), "opcodes"),
     FactDefinition("integer_share", "share", "Integer and address arithmetic of all instructions.", _index_share, (), "opcodes"),
     FactDefinition("integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"),
     FactDefinition("conversion_share", "share", "Type conversions of all instructions.", _conversion_share, (), "opcodes"),
@@ -336,7 +356,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("shared_load_share", "share", "LDS of all instructions.", _share("LDS"), (), "opcodes"),
     FactDefinition("sleep_instructions", "count", "Executed NANOSLEEP.", _count("NANOSLEEP"), (), "opcodes"),
     FactDefinition("fence_instructions", "count", "Executed MEMBAR and cache-control fences.", _count("MEMBAR", "ERRBAR", "CCTL"), (), "opcodes"),
-    FactDefinition("move_share", "share", "MOV of all instructions.", _share("MOV", "IMAD.MOV"), (), "opcodes"),
+    FactDefinition("move_share", "share", "MOV of all instructions.", _share("MOV"), (), "opcodes"),
     FactDefinition("debug_build", "bool", "Compiled without optimisation (-G), by its MOVs.", _debug_build, (), "opcodes"),
     FactDefinition("copied_through_registers", "share", "Bytes stored to shared memory by STS over bytes loaded by LDG.", _copy_through_registers, (), "opcodes"),
     FactDefinition("bytes_per_tma", "byte", "Bytes that one TMA instruction moves.", _bytes_per_tma, ("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",), "opcodes"),

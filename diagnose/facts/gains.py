@@ -27,7 +27,8 @@ def removed(c: Context, factors: Mapping[str, float]) -> float | None:
     limits = all_limits(c)
     if not limits:
         return None
-    before = max(limit.utilization for limit in limits)
+    # A kernel that uses its ceiling in full today is expected to use the next one as healthy kernels do.
+    before = min(max(limit.utilization for limit in limits), ACHIEVABLE)
     after = max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits)
     return max(0.0, 1 - after / before) if before > 0 else 0.0
 
@@ -73,7 +74,8 @@ def _load_factors(c: Context) -> dict[str, float] | None:
     if hbm_read and hbm and asked and waste > 0.05 and not c.value("tma_instructions"):
         factors["hbm"] = 1 - max(0.0, hbm_read - asked) / hbm
     shared = c.value("shared_wavefront_share")
-    factors["l1"] = 1 - waste * (1 - (shared or 0.0))
+    # In L1 every sector of a request costs, hit or miss.
+    factors["l1"] = 1 - max(waste, c.value("load_l1_waste") or 0.0) * (1 - (shared or 0.0))
     return factors
 
 
@@ -137,12 +139,16 @@ def _local_array(c: Context) -> float | None:
 
 def _local(c: Context, share: float) -> float | None:
     """Local accesses vanish from L1, L2, HBM and issue; their exposed waiting with them."""
-    total, local = c.value("instructions"), c.value("local_bytes")
-    if not total or share <= 0:
+    if share <= 0:
         return 0.0
+    local, at_l2 = c.value("local_bytes") or 0.0, c.value("local_l2_bytes") or 0.0
     l1_bytes = c.number("l1tex__t_sectors.sum")
-    of_l1 = min(1.0, (local or 0.0) / (l1_bytes * 32)) if l1_bytes else 0.0
-    by_work = removed(c, {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l1, "hbm": 1 - of_l1, "issue": 1 - share}) or 0.0
+    of_l1 = min(1.0, local / (l1_bytes * 32)) if l1_bytes else 0.0
+    others = (c.value("load_l2_bytes") or 0.0) + (c.value("store_l2_bytes") or 0.0)
+    of_l2 = at_l2 / (at_l2 + others) if at_l2 else 0.0
+    # HBM holds the same mix as L2 passes on; instructions that go with an access (its address) go too.
+    factors = {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l2, "hbm": 1 - of_l2, "issue": 1 - share}
+    by_work = removed(c, factors) or 0.0
     by_waiting = bounded(c, c.value("exposed_local_load")) or 0.0
     return max(by_work, by_waiting)
 
@@ -185,17 +191,18 @@ def _lanes(c: Context) -> float | None:
 
 
 def _divergence(c: Context) -> float | None:
-    """Idle lanes cost the instructions that the active ones could have shared: with full lanes 1/lanes fewer of them."""
+    """Idle lanes cost the instructions that full warps would share: worth as much as issue and pipes bind."""
     lanes = c.value("active_lanes")
+    on = c.value("lanes_on")
     if lanes is None:
         return None
-    top = c.value("top_utilization") or 0.0
-    memory = c.value("top_memory_utilization") or 0.0
+    lanes = min(lanes, on if on is not None else lanes)
+    active = c.value("sm_active") or 1.0
     pipes = max((l.utilization for l in all_limits(c) if l.resource not in {"hbm", "l2", "l1"}), default=0.0)
-    # Where a memory level binds, idle lanes cost nothing.
-    if memory >= top and memory > pipes + 0.1 and memory > 0.7:
-        return 0.0
-    return (1 - lanes) * min(1.0, (c.value("sm_active") or 1.0))
+    memory = max((l.utilization for l in all_limits(c) if l.resource in {"hbm", "l2"}), default=0.0)
+    if memory > pipes and memory > 0.7:
+        return 0.0  # where a memory level binds, idle lanes cost nothing
+    return (1 - lanes) * active * min(1.0, pipes / active / ACHIEVABLE)
 
 
 def _instructions_removed(share_fact: str):  # type: ignore[no-untyped-def]
@@ -253,7 +260,9 @@ def _global_reload(c: Context) -> float | None:
     if reuse is None or reuse <= 1:
         return 0.0 if reuse is not None else None
     keep = max(1 / reuse, 1 / 16)  # a 16-wide register or shared tile is what a first rewrite brings
-    return removed(c, {"l1": keep, "lsu": keep, "issue": 0.6})
+    # Address arithmetic goes with the loads: half of the integer work, also of what sits on the FMA pipe.
+    on_fma = c.value("integer_on_fma") or 0.0
+    return removed(c, {"l1": keep, "lsu": keep, "issue": 0.5, "int": 0.5, "fp32": 1 - on_fma / 2})
 
 
 def _smem_reload(c: Context) -> float | None:
@@ -298,19 +307,34 @@ def _under_split(c: Context) -> float | None:
 
 
 def _host(c: Context) -> float | None:
-    """Misses to the link wait for it; all waiting for loads is at stake."""
-    share, waiting = c.value("system_memory_share"), c.value("exposed_load")
+    """The same bytes from device memory: the next bound is HBM with them, or what binds already."""
+    sectors, us, share = c.number("lts__t_sectors_aperture_sysmem_lookup_miss.sum"), c.value("duration_us"), c.value("system_memory_share")
+    if sectors is None or not us or share is None:
+        return None
+    hbm = c.ceilings.get("hbm")
+    if hbm is None:
+        return _link(c, "system_memory_share")
+    local = sectors * 32 / hbm.value / (us * 1e-6)
+    after = max([local, *(limit.utilization for limit in all_limits(c))])
+    return max(0.0, 1 - after / ACHIEVABLE)
+
+
+def _link(c: Context, fact: str) -> float | None:
+    """Without a known HBM rate: the waiting for loads, by the share of misses that go over the link."""
+    share, waiting = c.value(fact), c.value("exposed_load")
     return share * waiting if share is not None and waiting is not None else None
 
 
 def _peer(c: Context) -> float | None:
-    share, waiting = c.value("peer_memory_share"), c.value("exposed_load")
-    return share * waiting if share is not None and waiting is not None else None
+    return _link(c, "peer_memory_share")
 
 
 def _contended(c: Context) -> float | None:
     """Atomics serialise behind each other: waiting of loads behind them in the queue goes with theirs."""
-    return _waiting("exposed_global_atomic", "exposed_long_scoreboard", "exposed_lg_throttle")(c)  # type: ignore[no-any-return]
+    # Beyond six unloaded HBM latencies (656 cycles on Hopper, article) a load waits in a queue: then everything does.
+    queued = (c.value("cycles_per_load") or 0.0) >= 4000
+    facts = ("no_issue",) if queued else ("exposed_global_atomic", "exposed_long_scoreboard", "exposed_lg_throttle")
+    return _waiting(*facts)(c)  # type: ignore[no-any-return]
 
 
 def _padding(c: Context) -> float | None:
@@ -364,7 +388,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("stake_legacy_mma_best", "share", "The most that wgmma can bring.", _legacy_mma_best),
     FactDefinition("stake_divergence", "share", "Time at stake with full warps.", _divergence),
     FactDefinition("stake_software_path", "share", "Time at stake without software division and pow.", _instructions_removed("software_path_share")),
-    FactDefinition("stake_index_math", "share", "Time at stake without integer and address arithmetic.", _instructions_removed("integer_share")),
+    FactDefinition("stake_index_math", "share", "Time at stake without integer and address arithmetic.", _instructions_removed("address_share")),
     FactDefinition("stake_double", "share", "Time at stake without double arithmetic.", _double),
     FactDefinition("stake_conversion", "share", "Time at stake without type conversions.", _conversion),
     FactDefinition("stake_narrow", "share", "Time at stake with 16-byte accesses.", _narrow),
@@ -378,6 +402,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("stake_overlap", "share", "Time at stake if Tensor and special-function work overlapped.", _overlap),
     FactDefinition("stake_host", "share", "Time at stake without reads over the host link.", _host),
     FactDefinition("stake_peer", "share", "Time at stake without reads of another GPU's memory.", _peer),
+    FactDefinition("stake_tma", "share", "Time at stake if copies were large: waiting for them, and for the thread that issues them.", _waiting("exposed_mbarrier", "exposed_copy_group", "exposed_barrier", "exposed_fixed_latency")),
     FactDefinition("stake_contention", "share", "Time at stake without contended global atomics.", _contended),
     FactDefinition("stake_padding", "share", "Time at stake without padded Tensor work (declared problem).", _padding),
 )  # fmt: skip

@@ -21,17 +21,18 @@ _LIMITERS = {
 
 
 def _duration(c: Context) -> float | None:
-    value = c.number("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
-    if value is None:
-        return None
-    unit = c.kernel.units.get("gpu__time_duration.sum", "ns")
     scale = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6}
-    return value * scale.get(unit, 1e-3)
+    for name in ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "gpu__time_duration"):
+        value = c.kernel.number(name)
+        if value is not None:
+            return value * scale.get(c.kernel.units.get(name, "ns"), 1e-3)
+    c.miss("gpu__time_duration.sum")
+    return None
 
 
 def _clock(c: Context) -> float | None:
     rate = c.number(
-        "sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"
+        "sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second", "gpc__frequency"
     )
     if rate is not None:
         return rate / 1e9
@@ -68,8 +69,8 @@ def _limiter(c: Context) -> str | None:
     if not values:
         return None
     smallest = min(values.values())
-    # A tie is named after the resource that the programmer chose most directly.
-    for name in ("registers", "shared memory", "warps", "block size", "barriers"):
+    # At a tie the block count comes first: with it at its maximum, no other resource keeps blocks out.
+    for name in ("block size", "registers", "shared memory", "warps", "barriers"):
         if values.get(name) == smallest:
             return name
     return None

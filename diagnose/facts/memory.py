@@ -60,14 +60,40 @@ def _load_l2_bytes(c: Context) -> float | None:
     sectors = c.number(
         "l1tex__m_xbar2l1tex_read_sectors_mem_lg_op_ld.sum", "lts__t_sectors_srcunit_tex_op_read.sum"
     )
-    return sectors * SECTOR if sectors is not None else None
+    return max(0.0, sectors * SECTOR - _local_miss_bytes(c, "ld")) if sectors is not None else None
+
+
+def _local_miss_bytes(c: Context, op: str) -> float:
+    """Local-memory bytes that L1 passed to L2; 0 where the report does not say (kernels without local memory)."""
+    return (c.kernel.number(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}_lookup_miss.sum") or 0.0) * SECTOR
+
+
+def _local_l2_bytes(c: Context) -> float | None:
+    # Local stores write through, hits or not; loads cross only on a miss.
+    stores = c.number("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum")
+    return stores * SECTOR + _local_miss_bytes(c, "ld") if stores is not None else None
+
+
+def _load_l1_waste(c: Context) -> float | None:
+    """Sectors that loads look up in L1 beyond what the bytes asked for fill: they cost L1 cycles even when they hit."""
+    sectors = c.number("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
+    if not c.kernel.thread_opcodes:
+        c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+        return None
+    if sectors is None:
+        return None
+    asked = mix.bytes_asked(c.kernel.thread_opcodes, "LDG", "LD", "LDGSTS")
+    return max(0.0, 1 - asked / (sectors * SECTOR)) if sectors > 0 else 0.0
 
 
 def _store_l2_bytes(c: Context) -> float | None:
     sectors = c.number(
         "l1tex__m_l1tex2xbar_write_sectors_mem_lg_op_st.sum", "lts__t_sectors_srcunit_tex_op_write.sum"
     )
-    return sectors * SECTOR if sectors is not None else None
+    if sectors is None:
+        return None
+    local = (c.kernel.number("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum") or 0.0) * SECTOR
+    return max(0.0, sectors * SECTOR - local)
 
 
 def _load_sector_use(c: Context) -> float | None:
@@ -163,6 +189,10 @@ def _shared_excess(c: Context) -> float | None:
     actual = c.kernel.number("memory_l1_wavefronts_shared")
     ideal = c.kernel.number("memory_l1_wavefronts_shared_ideal")
     if actual is not None and ideal is not None:
+        # Replays of atomics on one address are contention, not a layout: they belong to shared-atomics.
+        atomic = [line for line in c.kernel.lines if "ATOMS" in line.text]
+        actual -= sum(line.shared_wavefronts or 0.0 for line in atomic)
+        ideal -= sum(line.shared_wavefronts_ideal or 0.0 for line in atomic)
         return max(0.0, 1 - ideal / actual) if actual > 0 else 0.0
     wavefronts = c.number("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
     conflicts = c.number("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum")
@@ -257,6 +287,8 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("store_l2_bytes", "byte", "Bytes from L1 to L2 for stores, whole sectors.", _store_l2_bytes, ("l1tex__m_l1tex2xbar_write_sectors_mem_lg_op_st.sum",)),
     FactDefinition("load_sector_use", "share", "Part of each fetched sector that a load request used.", _load_sector_use, ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",)),
     FactDefinition("store_sector_use", "share", "Part of each sector that a store request wrote.", _store_sector_use, ("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",)),
+    FactDefinition("load_l1_waste", "share", "Sectors looked up in L1 for loads beyond the bytes asked for.", _load_l1_waste, ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",)),
+    FactDefinition("local_l2_bytes", "byte", "Bytes of local memory between L1 and L2.", _local_l2_bytes, ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld_lookup_miss.sum")),
     FactDefinition("load_amplification", "ratio", "Bytes from L2 for loads over bytes asked for.", lambda c: _amplification(c, "load_l2_bytes", "load_bytes_asked")),
     FactDefinition("store_amplification", "ratio", "Bytes of whole sectors stored over bytes written.", lambda c: _amplification(c, "store_l2_bytes", "store_bytes_asked")),
     FactDefinition("load_waste", "share", "Bytes from L2 for loads that nobody asked for.", _load_waste),

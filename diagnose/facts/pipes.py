@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnose import limits
 from diagnose.facts.context import Context, FactDefinition
 from diagnose.model import Limit, Scalar
+from diagnose.sass import mix
 
 
 def all_limits(c: Context) -> tuple[Limit, ...]:
@@ -28,7 +29,7 @@ def utilization(resource: str):  # type: ignore[no-untyped-def]
 
 
 def _binding(c: Context) -> str | None:
-    limit = limits.binding(all_limits(c))
+    limit = limits.binding(all_limits(c), mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA") > 0)
     if limit is None:
         c.miss("any throughput metric (Speed of Light)")
     return limit.resource if limit else None
@@ -82,6 +83,10 @@ def _counters_repeat(c: Context) -> Scalar | None:
     return False
 
 
+def _constant_cache(c: Context) -> float | None:
+    return c.share("idc__request_cycles_active.avg.pct_of_peak_sustained_elapsed")
+
+
 def _overlap(c: Context) -> float | None:
     """How much of the smaller of Tensor and special-function work is not covered by the larger: 1 when they alternate."""
     tensor, sfu = c.value("tensor_utilization"), c.value("sfu_utilization")
@@ -112,5 +117,6 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("not_finite_counters", "count", "Counters of the limits or of time that are NaN or infinite.", _not_finite),
     FactDefinition("counters_repeat", "bool", "Whether another kernel of the report holds identical counters.", _counters_repeat),
     FactDefinition("tensor_and_sfu", "share", "The smaller of Tensor and special-function utilization: what overlapping them can hide.", _overlap),
+    FactDefinition("constant_cache_utilization", "share", "Cycles in which the indexed constant cache served requests.", _constant_cache, ("idc__request_cycles_active.avg.pct_of_peak_sustained_elapsed",)),
     FactDefinition("ipc", "ratio", "Instructions a cycle and SM while active.", _ipc, ("sm__inst_executed.avg.per_cycle_active",)),
 )  # fmt: skip

@@ -62,19 +62,52 @@ def kernel_waits(c: Context) -> tuple[Wait, ...]:
     return found
 
 
+def _quiet_samples(c: Context) -> tuple[float, float] | None:
+    """(samples taken while the scheduler issued nothing, all samples); None when not sampled so."""
+    pattern = "smsp__pcsamp_warps_issue_stalled_{}"
+    names = [_SAMPLED_NAME.get(r, r) for r in REASONS]
+    total = sum(c.kernel.number(pattern.format(n)) or 0.0 for n in names)
+    quiet = sum(c.kernel.number(pattern.format(n) + "_not_issued") or 0.0 for n in names)
+    return (quiet, total) if total > 0 and quiet > 0 else None
+
+
+def _waiting_time(c: Context) -> float | None:
+    """Share of the kernel's time that stalls can explain: cycles without issue, less those that dispatch took.
+
+    Samples marked "not issued" leave out cycles in which a selected instruction was held at dispatch (register banks,
+    a busy pipe); those are fixed latency (`_held_at_dispatch`) and no waiting for data.
+    """
+    no_issue = c.value("no_issue")
+    samples = _quiet_samples(c)
+    if no_issue is None or samples is None:
+        return no_issue
+    active = c.value("sm_active")
+    return min(no_issue, samples[0] / samples[1] * (active if active is not None else 1.0))
+
+
+def _held_at_dispatch(c: Context) -> float:
+    no_issue, waiting = c.value("no_issue"), _waiting_time(c)
+    return max(0.0, no_issue - waiting) if no_issue is not None and waiting is not None else 0.0
+
+
 def exposed_reason(c: Context, *reasons: str) -> float | None:
     """Share of the kernel's time without issue that these stall reasons take."""
     source, shares, quiet = _distribution(c)
-    no_issue = c.value("no_issue")
+    waiting_time = _waiting_time(c)
     if source == "none":
         c.miss("smsp__average_warps_issue_stalled_*_per_issue_active.ratio (WarpStateStats)")
         return None
-    if no_issue is None:
+    if waiting_time is None:
         return None
     if quiet:
-        return no_issue * sum(quiet.get(r, 0.0) for r in reasons)
+        return waiting_time * sum(quiet.get(r, 0.0) for r in reasons)
     waiting = sum(v for r, v in shares.items() if r not in {"selected", "not_selected"})
-    return no_issue * sum(shares.get(r, 0.0) for r in reasons) / waiting if waiting > 0 else 0.0
+    return waiting_time * sum(shares.get(r, 0.0) for r in reasons) / waiting if waiting > 0 else 0.0
+
+
+def _exposed_fixed(c: Context) -> float | None:
+    waiting = exposed_reason(c, "wait", "dispatch_stall")
+    return waiting + _held_at_dispatch(c) if waiting is not None else None
 
 
 def exposed_kind(*kinds: str):  # type: ignore[no-untyped-def]
@@ -84,12 +117,12 @@ def exposed_kind(*kinds: str):  # type: ignore[no-untyped-def]
         if not any(line.stalls for line in c.kernel.lines):
             c.miss("source counters (warp samples by address)")
             return None
-        no_issue = c.value("no_issue")
-        if no_issue is None:
+        waiting_time = _waiting_time(c)
+        if waiting_time is None:
             return None
         shares = c.cached("wait_shares", lambda: by_kind(kernel_waits(c)))
         assert isinstance(shares, dict)
-        return no_issue * sum(shares.get(kind, 0.0) for kind in kinds)
+        return waiting_time * sum(shares.get(kind, 0.0) for kind in kinds)
 
     return compute
 
@@ -155,7 +188,7 @@ FACTS: tuple[FactDefinition, ...] = (
     ),
     FactDefinition("exposed_long_scoreboard", "share", "Time without issue under long-scoreboard stalls.", _exposed_reasons("long_scoreboard")),
     FactDefinition("exposed_short_scoreboard", "share", "Time without issue under short-scoreboard stalls.", _exposed_reasons("short_scoreboard")),
-    FactDefinition("exposed_fixed_latency", "share", "Time without issue under wait, dispatch and math-pipe stalls: short dependent chains.", _exposed_reasons("wait", "dispatch_stall")),
+    FactDefinition("exposed_fixed_latency", "share", "Time without issue under wait, dispatch and math-pipe stalls: short dependent chains.", _exposed_fixed),
     FactDefinition("exposed_math_throttle", "share", "Time without issue because a math pipe was taken.", _exposed_reasons("math_pipe_throttle")),
     FactDefinition("exposed_mio_throttle", "share", "Time without issue because the MIO queue (shared memory, special functions, shuffles) was full.", _exposed_reasons("mio_throttle", "tex_throttle")),
     FactDefinition("exposed_lg_throttle", "share", "Time without issue because the queue for global and local accesses was full.", _exposed_reasons("lg_throttle")),

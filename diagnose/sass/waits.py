@@ -129,6 +129,10 @@ def _classify(
         cause = _producer(lines, parsed, at)
         if cause is not None:
             return _KIND_OF_CAUSE[parsed[cause].base], cause  # type: ignore[union-attr]
+        if stall == "long_scoreboard":
+            # Long scoreboard is L1TEX by definition (global, local, texture); the load was not found near enough.
+            bases = {instruction.base for instruction in parsed if instruction is not None}
+            return ("local_load" if "LDL" in bases and not bases & {"LDG", "LD"} else "global_load"), None
         return "other", None
     if stall in {"wait", "math_pipe_throttle", "dispatch_stall"}:
         kind = _KIND_OF_CAUSE.get(here.base)
