@@ -345,18 +345,13 @@ def _padding(c: Context) -> float | None:
 
 
 def _issued_tensor_flops(c: Context) -> float | None:
-    total = 0.0
-    seen = False
-    for name in c.kernel.metrics:
-        if name.startswith("sm__ops_path_tensor_") and name.endswith(".sum"):
-            value = c.number(name)
-            if value is not None:
-                seen = True
-                total += value
-    if not seen:
-        c.miss("sm__ops_path_tensor_*.sum")
+    """Sum of ncu's Tensor operations by source type; the `op_` metrics split the same operations by instruction."""
+    names = [n for n in c.kernel.metrics if n.startswith("sm__ops_path_tensor_src_") and n.endswith(".sum")]
+    values = [value for value in (c.number(name) for name in names) if value is not None]
+    if not values:
+        c.miss("sm__ops_path_tensor_src_*.sum")
         return None
-    return total
+    return sum(values)
 
 
 FACTS: tuple[FactDefinition, ...] = (
