@@ -11,21 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from diagnose.facts.context import Context
+from diagnose.gpus import catalogue
 from diagnose.model import Limit
+from diagnose.sass import mix
 
-# Sustained share of the peak, by resource, where the catalogue holds no measured rate for this GPU.
-SUSTAINED: Mapping[str, float] = {
-    "hbm": 0.91,  # article "先建立成本尺度": sustained HBM about 91 % of the datasheet; H200 device copy 4.3 of 4.8 TB/s
-    "l2": 0.90,  # busiest visible part of L2; the tag stage alone was seen at 96 % (strided transpose, H200)
-    "l1": 0.95,  # one wavefront a cycle; a wgmma GEMM keeps it at 94 % (field notes, trap 26)
-    "lsu": 0.95,  # one instruction every other cycle a scheduler; issue conflicts with other MIO work cost a little
-    "tensor": 0.96,  # article, step three: wgmma reaches 96 % of the peak of its path
-    "fp32": 0.95,  # dual-issue conflicts and loop overhead keep a chain-free FFMA loop just under the peak
-    "fp64": 0.95,
-    "int": 0.95,
-    "sfu": 0.95,
-    "issue": 0.95,
-}  # fmt: skip
+# The catalogue's name (ceilings.yaml) of each resource's sustained share.
+_SHARE_NAME: Mapping[str, str] = {"hbm": "hbm", "l2": "l2", "l1": "smem", "issue": "issue"}
+
+
+def sustained(c: Context, resource: str) -> float:
+    """Sustained part of the resource's peak where the catalogue holds no measured rate for this GPU."""
+    name = _SHARE_NAME.get(resource, "pipe")
+    if resource == "tensor":
+        # Each instruction path has its own peak, and ncu's percentage is of that (2/3 for warp-level mma on sm_90).
+        name = "tensor:wgmma" if mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA") else "tensor:mma"
+    share = catalogue.sustained_share(name, c.arch)
+    assert share is not None, name  # the catalogue's own test asks for every name above
+    return share
+
 
 ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "l2", "l1", "lsu", "issue")
 """Who binds among resources within a few per cent: the one doing the useful work comes first (trap 26)."""
@@ -125,7 +128,7 @@ def _limit(c: Context, resource: Resource) -> Limit | None:
             # Bytes understate a busy bus (refresh, turn-around): the counter's busy share bounds utilization too.
             utilization = max(utilization, peak_share)
     elif peak_share is not None:
-        utilization = peak_share / SUSTAINED[resource.name]
+        utilization = peak_share / sustained(c, resource.name)
         rate = work / (us * 1e-6) / utilization if utilization > 0 else 0.0
         source = "datasheet"
     else:

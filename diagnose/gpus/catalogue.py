@@ -139,6 +139,11 @@ def product(device_name: str, sm: int) -> Product | None:
     return None
 
 
+def sustained_share(resource: str, sm: int | None = None) -> float | None:
+    """Part of its peak that a resource sustains (hbm, l2, smem, pipe, issue, tensor:PATH …); None for an unknown one."""
+    return _share(resource, sm if sm is not None else -1)
+
+
 def _share(resource: str, sm: int) -> float | None:
     for entry in _shares():
         prefix = entry["resource"]
