@@ -1,20 +1,26 @@
-// Eight recurrences a thread, then a correction by six values read before. Registers are capped for six blocks an SM, so some of those six
-// wait in local memory, outside the loop.
+// First-order filters, y = a y + 1, eight a thread, then a correction by sixteen values read before. Registers are capped for
+// eight blocks an SM, so some of the sixteen wait in local memory, outside the loop.
 #include "pair.cuh"
-constexpr int kFilters = 8, kExtra = 6;
+constexpr int kFilters = 8, kExtra = 16;
 
-__global__ void __launch_bounds__(256, 6) filters_corrected(const float* a, const float* b, const float* extra, float* y, int steps, int n) {
+__global__ void __launch_bounds__(256, 8) filters_corrected(const float* a, const float* b, const float* extra, float* y, int steps, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    float e[kExtra], p[kFilters], q[kFilters], v[kFilters];
+    float e[kExtra], p[kFilters], v[kFilters];
 #pragma unroll
     for (int k = 0; k < kExtra; ++k) asm volatile("ld.global.f32 %0, [%1];" : "=f"(e[k]) : "l"(extra + i + size_t(k) * n));
+    // Poles and starting values come as vectors, the latter in swapped pairs: a pole and its value then lie in different register
+    // banks, and an FFMA reads both in one cycle.
 #pragma unroll
-    for (int f = 0; f < kFilters; ++f) p[f] = a[i + f * size_t(n)], q[f] = b[i + f * size_t(n)], v[f] = 0;
-#pragma unroll 4
+    for (int f = 0; f < kFilters; f += 2) {
+        float2 pole = *reinterpret_cast<const float2*>(a + size_t(i) * kFilters + f);
+        float2 first = *reinterpret_cast<const float2*>(b + size_t(i) * kFilters + f);
+        p[f] = pole.x, p[f + 1] = pole.y, v[f] = first.y, v[f + 1] = first.x;
+    }
+#pragma unroll 16
     for (int s = 0; s < steps; ++s)
 #pragma unroll
-        for (int f = 0; f < kFilters; ++f) v[f] = fmaf(p[f], v[f], q[f]);
+        for (int f = 0; f < kFilters; ++f) v[f] = fmaf(p[f], v[f], 1.0f);
     float sum = 0;
 #pragma unroll
     for (int f = 0; f < kFilters; ++f) sum += v[f];
@@ -38,8 +44,8 @@ int main(int argc, char** argv) {
     auto reference = [&](size_t i) {
         double sum = 0;
         for (int f = 0; f < kFilters; ++f) {
-            double v = 0;
-            for (int s = 0; s < steps; ++s) v = v * ha[i + f * size_t(n)] + hb[i + f * size_t(n)];
+            double v = hb[i * kFilters + (f ^ 1)];
+            for (int s = 0; s < steps; ++s) v = v * ha[i * kFilters + f] + 1;
             sum += v;
         }
         for (int k = 0; k < kExtra; ++k) sum = sum * 0.5 + he[i + size_t(k) * n];
