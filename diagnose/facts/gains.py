@@ -142,8 +142,8 @@ def _local(c: Context, share: float) -> float | None:
     if share <= 0:
         return 0.0
     local, at_l2 = c.value("local_bytes") or 0.0, c.value("local_l2_bytes") or 0.0
-    l1_bytes = c.number("l1tex__t_sectors.sum")
-    of_l1 = min(1.0, local / (l1_bytes * 32)) if l1_bytes else 0.0
+    globals_ = [c.kernel.number(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum") or 0.0 for op in ("ld", "st")]
+    of_l1 = local / (local + sum(globals_) * 32) if local else 0.0
     others = (c.value("load_l2_bytes") or 0.0) + (c.value("store_l2_bytes") or 0.0)
     of_l2 = at_l2 / (at_l2 + others) if at_l2 else 0.0
     # HBM holds the same mix as L2 passes on; instructions that go with an access (its address) go too.
@@ -153,8 +153,14 @@ def _local(c: Context, share: float) -> float | None:
     return max(by_work, by_waiting)
 
 
+def _leaves(c: Context, share: float | None) -> float | None:
+    """Idle SM time, limited by the binding resource: with even work the kernel takes at least its bound."""
+    top = c.value("top_utilization")
+    return share if share is None or top is None else max(0.0, min(share, 1 - top))
+
+
 def _small_grid(c: Context) -> float | None:
-    return c.value("idle_sm_share")
+    return _leaves(c, c.value("idle_sm_share"))
 
 
 def _tail(c: Context) -> float | None:
@@ -162,11 +168,11 @@ def _tail(c: Context) -> float | None:
     tail, active = c.value("wave_tail_idle"), c.value("sm_active")
     if tail is None:
         return None
-    return min(tail, 1 - active) if active is not None else tail
+    return _leaves(c, min(tail, 1 - active) if active is not None else tail)
 
 
 def _imbalance(c: Context) -> float | None:
-    return c.value("sm_imbalance")
+    return _leaves(c, c.value("sm_imbalance"))
 
 
 def _under_occupied(c: Context) -> float | None:
@@ -220,7 +226,8 @@ def _instructions_removed(share_fact: str):  # type: ignore[no-untyped-def]
 
 
 def _double(c: Context) -> float | None:
-    factors = {"fp64": 0.02, "sfu": 1.0}
+    # The double operations become float ones on a pipe that is 2 to 64 times wider; the conversions between go.
+    factors = {"fp64": 0.02, "issue": 1 - (c.value("conversion_share") or 0.0)}
     conversions = c.value("conversions_on_sfu")
     if conversions:
         factors["sfu"] = 1 - conversions
@@ -231,7 +238,9 @@ def _conversion(c: Context) -> float | None:
     on_sfu, share = c.value("conversions_on_sfu"), c.value("conversion_share")
     if on_sfu is None or share is None:
         return None
-    return removed(c, {"sfu": 1 - on_sfu, "issue": 1 - share, "int": 1 - share})
+    # Converted by integer tricks or in packs, the same values still take issue slots: only the XU pipe is relieved. Where
+    # conversions run on other pipes (F2FP), their instructions are what goes.
+    return removed(c, {"sfu": 1 - on_sfu} if on_sfu >= 0.5 else {"issue": 1 - share, "int": 1 - share})
 
 
 def _narrow(c: Context) -> float | None:
@@ -260,9 +269,11 @@ def _global_reload(c: Context) -> float | None:
     if reuse is None or reuse <= 1:
         return 0.0 if reuse is not None else None
     keep = max(1 / reuse, 1 / 16)  # a 16-wide register or shared tile is what a first rewrite brings
-    # Address arithmetic goes with the loads: half of the integer work, also of what sits on the FMA pipe.
-    on_fma = c.value("integer_on_fma") or 0.0
-    return removed(c, {"l1": keep, "lsu": keep, "issue": 0.5, "int": 0.5, "fp32": 1 - on_fma / 2})
+    # Address arithmetic goes with the loads, also what of it sits on the FMA pipe; the loads' own issue slots go too.
+    on_fma, loads = c.value("integer_on_fma") or 0.0, c.value("global_load_share") or 0.0
+    addresses = c.value("address_share") or loads
+    factors = {"l1": keep, "lsu": keep, "issue": max(0.2, 1 - (loads + addresses) * (1 - keep))}
+    return removed(c, {**factors, "int": 0.3, "fp32": 1 - 0.8 * on_fma})
 
 
 def _smem_reload(c: Context) -> float | None:
@@ -300,10 +311,6 @@ def _small_n(c: Context) -> float | None:
 
 def _overlap(c: Context) -> float | None:
     return bounded(c, c.value("tensor_and_sfu"))
-
-
-def _under_split(c: Context) -> float | None:
-    return c.value("idle_sm_share")
 
 
 def _host(c: Context) -> float | None:
