@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.facts.context import Context
+from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import kernel_waits
 from diagnose.model import (
     Diagnosis,
@@ -21,14 +22,13 @@ from diagnose.model import (
     Finding,
     NotEvaluated,
     Rejected,
-    Scalar,
     SassLine,
+    Scalar,
     Speedup,
     Verdict,
     Where,
 )
 from diagnose.rules import Rule, RuleOutcome, Stakes, evaluate, expectation, stakes
-from diagnose.facts.pipes import all_limits
 from diagnose.sass.text import matches
 
 WORTH = 0.10  # design.md: nothing worth having below about 10 %; run-to-run noise of profiled kernels is 1 to 5 %
@@ -263,7 +263,9 @@ def _decide(
     if fallback is not None:
         finding = _finding(fallback, Stakes(None, None, None), 1.0, context)
         return _from_finding(finding, {FALLBACK: fallback}, env, "low"), [finding]
-    return Verdict(FALLBACK, "unknown", "Not enough data", None, None, "low", "no rule of the enabled packs decides"), []
+    return Verdict(
+        FALLBACK, "unknown", "Not enough data", None, None, "low", "no rule of the enabled packs decides"
+    ), []
 
 
 def _explains_most(outcomes: Mapping[str, RuleOutcome], context: Context) -> Rule | None:
@@ -280,6 +282,4 @@ def _explains_most(outcomes: Mapping[str, RuleOutcome], context: Context) -> Rul
 
 def _from_finding(finding: Finding, fired: Mapping[str, RuleOutcome], env: FactEnv, confidence: str) -> Verdict:
     sentence = fired[finding.rule].rule.sentence.fill(env)
-    return Verdict(
-        finding.rule, finding.klass, finding.title, finding.at_stake, finding.speedup, confidence, sentence
-    )
+    return Verdict(finding.rule, finding.klass, finding.title, finding.at_stake, finding.speedup, confidence, sentence)

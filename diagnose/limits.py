@@ -69,20 +69,24 @@ def _l2_bytes(c: Context) -> float | None:
 _PIPES: Mapping[str, tuple[str, ...]] = {
     "l1": (f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}", f"l1tex__data_bank_reads{_ELAPSED}",
            f"l1tex__data_bank_writes{_ELAPSED}", f"l1tex__f_wavefronts{_ELAPSED}", "tex__sol_pct"),
-    "lsu": (f"sm__inst_executed_pipe_lsu{_ELAPSED}", f"l1tex__lsuin_requests{_ELAPSED}", f"sm__mio_inst_issued{_ELAPSED}"),
-    "tensor": (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_hmma_cycles_active{_ELAPSED}",
-               f"sm__pipe_tensor_op_imma_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_dmma_cycles_active{_ELAPSED}",
-               f"sm__inst_executed_pipe_tensor{_ELAPSED}", f"sm__inst_executed_pipe_tensor_op_hmma{_ELAPSED}"),
-    "fp32": (f"sm__pipe_fma_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_fma{_ELAPSED}",
-             f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}"),
+    "lsu": (f"sm__inst_executed_pipe_lsu{_ELAPSED}", f"l1tex__lsuin_requests{_ELAPSED}",
+    f"sm__mio_inst_issued{_ELAPSED}"), "tensor": (f"sm__pipe_tensor_cycles_active{_ELAPSED}",
+    f"sm__pipe_tensor_op_hmma_cycles_active{_ELAPSED}", f"sm__pipe_tensor_op_imma_cycles_active{_ELAPSED}",
+    f"sm__pipe_tensor_op_dmma_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_tensor{_ELAPSED}",
+    f"sm__inst_executed_pipe_tensor_op_hmma{_ELAPSED}"), "fp32": (f"sm__pipe_fma_cycles_active{_ELAPSED}",
+    f"sm__inst_executed_pipe_fma{_ELAPSED}", f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}"),
     "fp64": (f"sm__pipe_fp64_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_fp64{_ELAPSED}"),
     "int": (f"sm__pipe_alu_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_alu{_ELAPSED}"),
     "sfu": (f"sm__inst_executed_pipe_xu{_ELAPSED}", f"sm__pipe_xu_cycles_active{_ELAPSED}"),
     "issue": (f"sm__issue_active{_ELAPSED}", f"sm__inst_issued{_ELAPSED}", f"sm__inst_executed{_ELAPSED}"),
 }  # fmt: skip
 
-_HBM = (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}", f"dram__cycles_active{_ELAPSED}",
-        "fbpa__sol_pct")  # the last one: Pascal, ncu 2019
+_HBM = (
+    f"gpu__dram_throughput{_ELAPSED}",
+    f"dram__throughput{_ELAPSED}",
+    f"dram__cycles_active{_ELAPSED}",
+    "fbpa__sol_pct",
+)  # the last one: Pascal, ncu 2019
 # Parts of L2 that are its own: `lts__throughput` also holds device fills, which follow HBM (trap 31).
 _L2 = (f"lts__t_sectors{_ELAPSED}", f"lts__t_tag_requests{_ELAPSED}", f"lts__lts2xbar_cycles_active{_ELAPSED}",
        f"lts__xbar2lts_cycles_active{_ELAPSED}", f"lts__d_atomic_input_cycles_active{_ELAPSED}",
@@ -136,9 +140,7 @@ def _limit(c: Context, resource: Resource) -> Limit | None:
     if rate <= 0:
         return None
     utilization = min(utilization, 1.0)
-    return Limit(
-        resource.name, work, unit, rate, per_second, source, utilization * us, utilization
-    )
+    return Limit(resource.name, work, unit, rate, per_second, source, utilization * us, utilization)
 
 
 def compute(c: Context) -> tuple[Limit, ...]:
@@ -157,7 +159,9 @@ def binding(limits: tuple[Limit, ...], reads_operands: bool = False) -> Limit | 
         return None
     tensor = next((limit.utilization for limit in limits if limit.resource == "tensor"), 0.0)
     if reads_operands:
-        limits = tuple(l for l in limits if l.resource != "l1" or tensor < 0.6 * l.utilization) or limits
+        limits = (
+            tuple(limit for limit in limits if limit.resource != "l1" or tensor < 0.6 * limit.utilization) or limits
+        )
     most = max(limit.utilization for limit in limits)
     close = [limit for limit in limits if limit.utilization >= most - TIE]
     return min(close, key=lambda limit: ORDER.index(limit.resource))

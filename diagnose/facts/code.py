@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
@@ -18,7 +18,7 @@ def _opcodes(c: Context) -> bool:
     return True
 
 
-def _share(*prefixes: str):  # type: ignore[no-untyped-def]
+def _share(*prefixes: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
         if not _opcodes(c):
             return None
@@ -27,7 +27,7 @@ def _share(*prefixes: str):  # type: ignore[no-untyped-def]
     return compute
 
 
-def _count(*prefixes: str):  # type: ignore[no-untyped-def]
+def _count(*prefixes: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
         return mix.count(c.kernel.opcodes, *prefixes) if _opcodes(c) else None
 
@@ -39,7 +39,9 @@ def _executed(c: Context) -> float | None:
 
 
 def _by_address_ratio(c: Context) -> float | None:
-    """Instructions summed over addresses against the hardware counter: 1 unless counters belong to another launch (trap 15)."""
+    """Instructions summed over addresses against the hardware counter: 1 unless counters belong to another launch
+    (trap 15).
+    """
     counted = c.number("smsp__inst_executed.sum", "sm__inst_executed.sum")
     by_address = c.number("diagnose__inst_executed_by_address")
     if by_address is None and c.kernel.opcodes:
@@ -49,7 +51,8 @@ def _by_address_ratio(c: Context) -> float | None:
 
 def _active_lanes(c: Context) -> float | None:
     value = c.number(
-        "smsp__thread_inst_executed_per_inst_executed.ratio", "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
+        "smsp__thread_inst_executed_per_inst_executed.ratio",
+        "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
     )
     return min(value / 32, 1.0) if value is not None else None
 
@@ -71,15 +74,17 @@ def _wgmma_n(c: Context) -> float | None:
 def _wgmma_n_efficiency(c: Context) -> float | None:
     """Share of the Tensor peak that wgmma's operand path allows at this N, both operands from shared memory.
 
-    m64nNk16 takes N/2 cycles on the Tensor pipe (4096 operations a cycle and SM). Its operands are 64x16 and Nx16 values
-    of 2 bytes: 2048 + 32 N bytes at 128 bytes a cycle, that is 16 + N/4 cycles.
+    m64nNk16 takes N/2 cycles on the Tensor pipe (4096 operations a cycle and SM). Its operands are 64x16 and Nx16
+    values of 2 bytes: 2048 + 32 N bytes at 128 bytes a cycle, that is 16 + N/4 cycles.
     """
     n = c.value("wgmma_n")
     return min(1.0, (n / 2) / (16 + n / 4)) if n else None
 
 
 def _polling(c: Context) -> float | None:
-    """Loads that cannot be cached (.STRONG.GPU, .STRONG.SYS, volatile) and sleeps, of all instructions: polling loops."""
+    """Loads that cannot be cached (.STRONG.GPU, .STRONG.SYS, volatile) and sleeps, of all instructions: polling
+    loops.
+    """
     if not _opcodes(c):
         return None
     polls = sum(
@@ -90,10 +95,28 @@ def _polling(c: Context) -> float | None:
 
 
 def _tensor_instructions(c: Context) -> float | None:
-    """Executed Tensor instructions by opcode: a little Tensor pipe activity without an MMA opcode is not Tensor work (trap 18)."""
+    """Executed Tensor instructions by opcode: a little Tensor pipe activity without an MMA opcode is not Tensor work
+    (trap 18).
+    """
     if not _opcodes(c):
         return None
-    return mix.count(c.kernel.opcodes, "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA")  # fmt: skip
+    return mix.count(
+        c.kernel.opcodes,
+        "HMMA",
+        "IMMA",
+        "DMMA",
+        "QMMA",
+        "OMMA",
+        "BMMA",
+        "HGMMA",
+        "QGMMA",
+        "IGMMA",
+        "BGMMA",
+        "UTCHMMA",
+        "UTCQMMA",
+        "UTCIMMA",
+        "UTCOMMA",
+    )
 
 
 def _wgmma_per_wait(c: Context) -> float | None:
@@ -108,7 +131,9 @@ def _wgmma_per_wait(c: Context) -> float | None:
 
 
 def _fma_per_load(c: Context) -> float | None:
-    """FMA instructions (FFMA, HFMA2, DFMA) for each load from shared or global memory: high in register-tiled matrix work."""
+    """FMA instructions (FFMA, HFMA2, DFMA) for each load from shared or global memory: high in register-tiled matrix
+    work.
+    """
     if not _opcodes(c):
         return None
     fma = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA", "IDP") + c.kernel.opcodes.get("IMAD", 0.0)
@@ -146,15 +171,23 @@ def _outer_product(c: Context) -> float | None:
 
 
 # Instructions of one software sequence, from nvcc 13.0 listings (sm_70 to sm_120 alike within a few).
-_DIVISION, _INVARIANT_DIVISION, _RANGE_REDUCTION, _CALLED, _FLOAT_DIVISION, _DOUBLE_DIVISION = 20.0, 9.0, 40.0, 30.0, 10.0, 15.0
+_DIVISION, _INVARIANT_DIVISION, _RANGE_REDUCTION, _CALLED, _FLOAT_DIVISION, _DOUBLE_DIVISION = (
+    20.0,
+    9.0,
+    40.0,
+    30.0,
+    10.0,
+    15.0,
+)
 
 
 def _software_path(c: Context) -> float | None:
     """Share of instructions that belong to software paths (division, modulo, pow, trigonometry), from fingerprints.
 
-    - an unsigned division by a run-time divisor converts it once (I2F….RP) and then corrects twice: IMAD.HI.U32 with two
-      ISETP.GE.U32 each; division by a constant has the IMAD.HI and a shift, and no corrections;
-    - pow, exp of large ranges, sin and cos reduce their range with F2I.NTZ or FRND around 40 instructions of polynomial;
+    - an unsigned division by a run-time divisor converts it once (I2F….RP) and then corrects twice: IMAD.HI.U32 with
+      two ISETP.GE.U32 each; division by a constant has the IMAD.HI and a shift, and no corrections;
+    - pow, exp of large ranges, sin and cos reduce their range with F2I.NTZ or FRND around 40 instructions of
+      polynomial;
     - IEEE float division checks its operands (FCHK), double division and square root start from RCP64H or RSQ64H;
     - 64-bit division and slow paths are calls.
     """
@@ -187,7 +220,8 @@ def _debug_build(c: Context) -> bool | None:
         return None
     total = sum(c.kernel.opcodes.values())
     moves = mix.count(c.kernel.opcodes, "MOV")
-    # Optimised code alternates MOV with IMAD.MOV and was seen at 27 % in a fill, else under 10 %; -G builds at 50 to 61 %.
+    # Optimised code alternates MOV with IMAD.MOV and was seen at 27 % in a fill, else under 10 %; -G builds at 50 to
+    # 61 %.
     return moves / total > 0.40
 
 
@@ -201,7 +235,9 @@ def _code_bytes(c: Context) -> float | None:
 
 
 def _copy_through_registers(c: Context) -> float | None:
-    """Bytes that went from global memory through registers into shared memory (STS of loaded data), of those loaded by LDG."""
+    """Bytes that went from global memory through registers into shared memory (STS of loaded data), of those loaded
+    by LDG.
+    """
     if not c.kernel.thread_opcodes:
         c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
         return None
@@ -226,7 +262,9 @@ def _fp64_share_of_time(c: Context) -> float | None:
 
 
 def _sixteen_bit_matrix(c: Context) -> bool | None:
-    """FFMA work on 16-bit data: values unpacked from half or bfloat16 (HADD2.F32, PRMT/SHL of packed loads) feed the FMAs."""
+    """FFMA work on 16-bit data: values unpacked from half or bfloat16 (HADD2.F32, PRMT/SHL of packed loads) feed the
+    FMAs.
+    """
     if not _opcodes(c):
         return None
     fma = mix.count(c.kernel.opcodes, "FFMA")
@@ -257,7 +295,9 @@ def _address_share(c: Context) -> float | None:
 
 
 def _has_double_data(c: Context) -> bool | None:
-    """Whether double arithmetic works on double data: 64-bit loads or stores beside DFMA, without conversions around them."""
+    """Whether double arithmetic works on double data: 64-bit loads or stores beside DFMA, without conversions around
+    them.
+    """
     if not _opcodes(c):
         return None
     double = mix.count(c.kernel.opcodes, "DFMA", "DADD", "DMUL", "DSETP", "DMMA")
@@ -274,7 +314,9 @@ def _has_double_data(c: Context) -> bool | None:
 def _conversion_share(c: Context) -> float | None:
     if not _opcodes(c):
         return None
-    return mix.count(c.kernel.opcodes, "F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I", "FRND", "I2IP", "F2IP") / sum(c.kernel.opcodes.values())  # fmt: skip
+    return mix.count(c.kernel.opcodes, "F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I", "FRND", "I2IP", "F2IP") / sum(
+        c.kernel.opcodes.values()
+    )
 
 
 def _sfu_conversions(c: Context) -> float | None:
@@ -295,9 +337,25 @@ def _integer_on_fma(c: Context) -> float | None:
     return integer / (integer + floating) if integer + floating else 0.0
 
 
-def _index_share(c: Context) -> float | None:
+def _index_share(c: Context) -> Scalar | None:
     """Integer arithmetic (IMAD, IADD3, LEA, SHF, LOP3, their uniform forms) of all instructions."""
-    return _share("IMAD", "IADD3", "IADD", "LEA", "SHF", "LOP3", "VIADD", "UIMAD", "UIADD3", "ULEA", "USHF", "IABS", "ISETP", "UISETP", "SEL")(c)  # type: ignore[no-any-return]  # fmt: skip
+    return _share(
+        "IMAD",
+        "IADD3",
+        "IADD",
+        "LEA",
+        "SHF",
+        "LOP3",
+        "VIADD",
+        "UIMAD",
+        "UIADD3",
+        "ULEA",
+        "USHF",
+        "IABS",
+        "ISETP",
+        "UISETP",
+        "SEL",
+    )(c)
 
 
 def _paths(c: Context) -> str | None:
@@ -308,57 +366,205 @@ def _fp8_emulated(c: Context) -> float | None:
     """FP8 unpacking (F2FP….E4M3/E5M2 to half) beside 16-bit MMA: emulated FP8, as a share of MMA instructions."""
     if not _opcodes(c):
         return None
-    unpack = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2FP") and ("E4M3" in op or "E5M2" in op) and "UNPACK" in op)  # fmt: skip
+    unpack = sum(
+        n
+        for op, n in c.kernel.opcodes.items()
+        if op.startswith("F2FP") and ("E4M3" in op or "E5M2" in op) and "UNPACK" in op
+    )
     mma = mix.count(c.kernel.opcodes, "HMMA")
     return unpack / mma if mma else 0.0
 
 
 FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("instructions", "count", "Executed warp instructions.", _executed, ("smsp__inst_executed.sum",)),
-    FactDefinition("instructions_by_address_ratio", "ratio", "Instructions summed over addresses over the hardware counter.", _by_address_ratio, ("inst_executed",)),
+    FactDefinition(
+        "instructions_by_address_ratio",
+        "ratio",
+        "Instructions summed over addresses over the hardware counter.",
+        _by_address_ratio,
+        ("inst_executed",),
+    ),
     FactDefinition("code_bytes", "byte", "Size of the kernel's code.", _code_bytes),
     FactDefinition("paths", "text", "Data paths that executed, by opcode.", _paths, (_OPCODES,), "opcodes"),
-    FactDefinition("active_lanes", "share", "Lanes active an instruction, of 32.", _active_lanes, ("smsp__thread_inst_executed_per_inst_executed.ratio",)),
-    FactDefinition("lanes_on", "share", "Lanes active and not predicated off an instruction, of 32.", _lanes_on, ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",)),
-    FactDefinition("branch_uniformity", "share", "Branches whose lanes all go one way.", _branch_uniformity, ("smsp__sass_average_branch_targets_threads_uniform.pct",)),
-    FactDefinition("tensor_instructions", "count", "Executed MMA instructions of any path.", _tensor_instructions, (_OPCODES,), "opcodes"),
+    FactDefinition(
+        "active_lanes",
+        "share",
+        "Lanes active an instruction, of 32.",
+        _active_lanes,
+        ("smsp__thread_inst_executed_per_inst_executed.ratio",),
+    ),
+    FactDefinition(
+        "lanes_on",
+        "share",
+        "Lanes active and not predicated off an instruction, of 32.",
+        _lanes_on,
+        ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",),
+    ),
+    FactDefinition(
+        "branch_uniformity",
+        "share",
+        "Branches whose lanes all go one way.",
+        _branch_uniformity,
+        ("smsp__sass_average_branch_targets_threads_uniform.pct",),
+    ),
+    FactDefinition(
+        "tensor_instructions",
+        "count",
+        "Executed MMA instructions of any path.",
+        _tensor_instructions,
+        (_OPCODES,),
+        "opcodes",
+    ),
     FactDefinition("wgmma_n", "count", "N of the wgmma shape that does most of the work.", _wgmma_n, (), "opcodes"),
-    FactDefinition("wgmma_n_efficiency", "share", "Part of the Tensor peak that wgmma's operand path allows at this N.", _wgmma_n_efficiency),
+    FactDefinition(
+        "wgmma_n_efficiency",
+        "share",
+        "Part of the Tensor peak that wgmma's operand path allows at this N.",
+        _wgmma_n_efficiency,
+    ),
     FactDefinition("polling_share", "share", "Uncached loads and sleeps of all instructions.", _polling, (), "opcodes"),
     FactDefinition("wgmma_per_wait", "ratio", "wgmma instructions for each wait.", _wgmma_per_wait, (), "opcodes"),
     FactDefinition("fma_per_load", "ratio", "FMA instructions for each load.", _fma_per_load, (), "opcodes"),
-    FactDefinition("fma_uses_per_loaded_value", "ratio", "FMA uses of each loaded register in the hot code.", _outer_product, ("inst_executed",), "lines"),
+    FactDefinition(
+        "fma_uses_per_loaded_value",
+        "ratio",
+        "FMA uses of each loaded register in the hot code.",
+        _outer_product,
+        ("inst_executed",),
+        "lines",
+    ),
     FactDefinition("fma_share", "share", "FFMA of all instructions.", _share("FFMA"), (_OPCODES,), "opcodes"),
-    FactDefinition("half_fma_share", "share", "HFMA2 (arithmetic, not the .MMA constant idiom) of all instructions.", _share("HFMA2.BF16*", "HFMA2"), (), "opcodes"),
-    FactDefinition("double_share", "share", "DFMA, DADD, DMUL of all instructions.", _share("DFMA", "DADD", "DMUL"), (), "opcodes"),
-    FactDefinition("double_conversions", "count", "Conversions between double and float.", lambda c: sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and "F64" in op) if _opcodes(c) else None, (), "opcodes"),
-    FactDefinition("sixteen_bit_matrix", "bool", "Whether FFMAs work on unpacked 16-bit data.", _sixteen_bit_matrix, (), "opcodes"),
-    FactDefinition("double_matrix", "bool", "Whether DFMA dominates on a GPU that has DMMA.", _double_matrix, (), "opcodes"),
-    FactDefinition("address_share", "share", "Integer arithmetic whose result reaches an address, of all instructions.", _address_share, ("inst_executed",), "lines"),
+    FactDefinition(
+        "half_fma_share",
+        "share",
+        "HFMA2 (arithmetic, not the .MMA constant idiom) of all instructions.",
+        _share("HFMA2.BF16*", "HFMA2"),
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "double_share", "share", "DFMA, DADD, DMUL of all instructions.", _share("DFMA", "DADD", "DMUL"), (), "opcodes"
+    ),
+    FactDefinition(
+        "double_conversions",
+        "count",
+        "Conversions between double and float.",
+        lambda c: (
+            sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and "F64" in op)
+            if _opcodes(c)
+            else None
+        ),
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "sixteen_bit_matrix", "bool", "Whether FFMAs work on unpacked 16-bit data.", _sixteen_bit_matrix, (), "opcodes"
+    ),
+    FactDefinition(
+        "double_matrix", "bool", "Whether DFMA dominates on a GPU that has DMMA.", _double_matrix, (), "opcodes"
+    ),
+    FactDefinition(
+        "address_share",
+        "share",
+        "Integer arithmetic whose result reaches an address, of all instructions.",
+        _address_share,
+        ("inst_executed",),
+        "lines",
+    ),
     FactDefinition("global_load_share", "share", "LDG of all instructions.", _share("LDG", "LD"), (), "opcodes"),
     FactDefinition("shared_atomic_share", "share", "ATOMS of all instructions.", _share("ATOMS"), (), "opcodes"),
     FactDefinition("staging_share", "share", "STS of all instructions.", _share("STS"), (), "opcodes"),
-    FactDefinition("has_double_data", "bool", "Whether double arithmetic works on double data.", _has_double_data, (), "opcodes"),
-    FactDefinition("software_path_share", "share", "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.", _software_path, (), "opcodes"),
-    FactDefinition("integer_share", "share", "Integer and address arithmetic of all instructions.", _index_share, (), "opcodes"),
-    FactDefinition("integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"),
-    FactDefinition("conversion_share", "share", "Type conversions of all instructions.", _conversion_share, (), "opcodes"),
-    FactDefinition("conversions_on_sfu", "share", "Conversions of the instructions on the XU pipe.", _sfu_conversions, (), "opcodes"),
+    FactDefinition(
+        "has_double_data", "bool", "Whether double arithmetic works on double data.", _has_double_data, (), "opcodes"
+    ),
+    FactDefinition(
+        "software_path_share",
+        "share",
+        "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.",
+        _software_path,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "integer_share", "share", "Integer and address arithmetic of all instructions.", _index_share, (), "opcodes"
+    ),
+    FactDefinition(
+        "integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"
+    ),
+    FactDefinition(
+        "conversion_share", "share", "Type conversions of all instructions.", _conversion_share, (), "opcodes"
+    ),
+    FactDefinition(
+        "conversions_on_sfu",
+        "share",
+        "Conversions of the instructions on the XU pipe.",
+        _sfu_conversions,
+        (),
+        "opcodes",
+    ),
     FactDefinition("mma_instructions", "count", "Executed warp-level MMA (HMMA).", _count("HMMA"), (), "opcodes"),
-    FactDefinition("wgmma_instructions", "count", "Executed wgmma of any type.", _count("HGMMA", "QGMMA", "IGMMA", "BGMMA"), (), "opcodes"),
-    FactDefinition("tma_instructions", "count", "Executed TMA loads (UTMALDG, UBLKCP).", _count("UTMALDG", "UBLKCP"), (), "opcodes"),
+    FactDefinition(
+        "wgmma_instructions",
+        "count",
+        "Executed wgmma of any type.",
+        _count("HGMMA", "QGMMA", "IGMMA", "BGMMA"),
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "tma_instructions", "count", "Executed TMA loads (UTMALDG, UBLKCP).", _count("UTMALDG", "UBLKCP"), (), "opcodes"
+    ),
     FactDefinition("cp_async_instructions", "count", "Executed cp.async (LDGSTS).", _count("LDGSTS"), (), "opcodes"),
     FactDefinition("barrier_instructions", "count", "Executed BAR.", _count("BAR"), (), "opcodes"),
-    FactDefinition("global_atomic_instructions", "count", "Executed ATOM, ATOMG, RED.", _count("ATOM", "ATOMG", "RED", "REDG"), (), "opcodes"),
+    FactDefinition(
+        "global_atomic_instructions",
+        "count",
+        "Executed ATOM, ATOMG, RED.",
+        _count("ATOM", "ATOMG", "RED", "REDG"),
+        (),
+        "opcodes",
+    ),
     FactDefinition("shared_atomic_instructions", "count", "Executed ATOMS.", _count("ATOMS"), (), "opcodes"),
     FactDefinition("global_load_instructions", "count", "Executed LDG.", _count("LDG", "LD"), (), "opcodes"),
-    FactDefinition("global_atomic_share", "share", "ATOM, ATOMG and RED of all instructions.", _share("ATOM", "ATOMG", "RED", "REDG"), (), "opcodes"),
+    FactDefinition(
+        "global_atomic_share",
+        "share",
+        "ATOM, ATOMG and RED of all instructions.",
+        _share("ATOM", "ATOMG", "RED", "REDG"),
+        (),
+        "opcodes",
+    ),
     FactDefinition("shared_load_share", "share", "LDS of all instructions.", _share("LDS"), (), "opcodes"),
     FactDefinition("sleep_instructions", "count", "Executed NANOSLEEP.", _count("NANOSLEEP"), (), "opcodes"),
-    FactDefinition("fence_instructions", "count", "Executed MEMBAR and cache-control fences.", _count("MEMBAR", "ERRBAR", "CCTL"), (), "opcodes"),
+    FactDefinition(
+        "fence_instructions",
+        "count",
+        "Executed MEMBAR and cache-control fences.",
+        _count("MEMBAR", "ERRBAR", "CCTL"),
+        (),
+        "opcodes",
+    ),
     FactDefinition("move_share", "share", "MOV of all instructions.", _share("MOV"), (), "opcodes"),
-    FactDefinition("debug_build", "bool", "Compiled without optimisation (-G), by its MOVs.", _debug_build, (), "opcodes"),
-    FactDefinition("copied_through_registers", "share", "Bytes stored to shared memory by STS over bytes loaded by LDG.", _copy_through_registers, (), "opcodes"),
-    FactDefinition("bytes_per_tma", "byte", "Bytes that one TMA instruction moves.", _bytes_per_tma, ("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",), "opcodes"),
-    FactDefinition("fp8_emulated", "ratio", "FP8 unpack instructions beside each 16-bit MMA.", _fp8_emulated, (), "opcodes"),
-)  # fmt: skip
+    FactDefinition(
+        "debug_build", "bool", "Compiled without optimisation (-G), by its MOVs.", _debug_build, (), "opcodes"
+    ),
+    FactDefinition(
+        "copied_through_registers",
+        "share",
+        "Bytes stored to shared memory by STS over bytes loaded by LDG.",
+        _copy_through_registers,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "bytes_per_tma",
+        "byte",
+        "Bytes that one TMA instruction moves.",
+        _bytes_per_tma,
+        ("l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",),
+        "opcodes",
+    ),
+    FactDefinition(
+        "fp8_emulated", "ratio", "FP8 unpack instructions beside each 16-bit MMA.", _fp8_emulated, (), "opcodes"
+    ),
+)

@@ -15,6 +15,9 @@ from diagnose.model import Ceiling, Fact, KernelProfile, Scalar
 _LARGEST_BELIEVABLE_SHARE = 1.2
 
 
+Compute = Callable[["Context"], Scalar | None]
+
+
 @dataclass(frozen=True)
 class FactDefinition:
     """`unit`: share (0..1), us, byte, byte/s, count, ratio, cycle, text, bool …
@@ -26,7 +29,7 @@ class FactDefinition:
     name: str
     unit: str
     doc: str
-    compute: Callable[[Context], Scalar | None]
+    compute: Compute
     needs: tuple[str, ...] = ()
     code: str | None = None
 

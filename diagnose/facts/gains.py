@@ -4,15 +4,17 @@ Two arguments, both from the limits model and never from the size of a stall bar
 
 - *Waste on a resource*: the same bounds with the waste removed. T_after / T >= max(U'), and a kernel that reaches the
   fraction max(U) of its bound today is expected to reach the same fraction afterwards: 1 - max(U') / max(U).
-- *Waiting that nothing covers*: the exposed share of time, but no more than what the binding resource leaves: 1 - max(U).
+- *Waiting that nothing covers*: the exposed share of time, but no more than what the binding resource leaves: 1 -
+  max(U).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.facts.pipes import all_limits
+from diagnose.model import Scalar
 
 # A fixed kernel reaches about this share of its binding ceiling: what healthy kernels in the recorded reports reach
 # (copies, reductions and library GEMMs sit at 0.88 to 1.0 of their limit).
@@ -42,7 +44,9 @@ def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
 
 
 def bounded(c: Context, share: float | None) -> float | None:
-    """A waiting share, limited by what the binding resource leaves when it is used as well as healthy kernels use it."""
+    """A waiting share, limited by what the binding resource leaves when it is used as well as healthy kernels use
+    it.
+    """
     top = c.value("top_utilization")
     if share is None:
         return None
@@ -51,7 +55,7 @@ def bounded(c: Context, share: float | None) -> float | None:
     return max(0.0, min(share, 1 - top / ACHIEVABLE))
 
 
-def _waiting(*facts: str):  # type: ignore[no-untyped-def]
+def _waiting(*facts: str) -> Compute:
     """Fact function: the sum of exposed shares, bounded. Unknown only when every one is unknown."""
 
     def compute(c: Context) -> float | None:
@@ -175,7 +179,7 @@ def _imbalance(c: Context) -> float | None:
     return _leaves(c, c.value("sm_imbalance"))
 
 
-def _under_occupied(c: Context) -> float | None:
+def _under_occupied(c: Context) -> Scalar | None:
     """Exposed waiting of all fixed and memory latencies: what more resident warps could hide."""
     return _waiting("exposed_long_scoreboard", "exposed_short_scoreboard", "exposed_fixed_latency")(c)
 
@@ -193,7 +197,7 @@ def _lanes(c: Context) -> float | None:
     lanes = c.value("active_lanes")
     if lanes is None:
         return None
-    return removed(c, {r: lanes for r in ("issue", "fp32", "int", "sfu", "fp64", "lsu")})
+    return removed(c, dict.fromkeys(("issue", "fp32", "int", "sfu", "fp64", "lsu"), lanes))
 
 
 def _divergence(c: Context) -> float | None:
@@ -204,14 +208,16 @@ def _divergence(c: Context) -> float | None:
         return None
     lanes = min(lanes, on if on is not None else lanes)
     active = c.value("sm_active") or 1.0
-    pipes = max((l.utilization for l in all_limits(c) if l.resource not in {"hbm", "l2", "l1"}), default=0.0)
-    memory = max((l.utilization for l in all_limits(c) if l.resource in {"hbm", "l2"}), default=0.0)
+    pipes = max(
+        (limit.utilization for limit in all_limits(c) if limit.resource not in {"hbm", "l2", "l1"}), default=0.0
+    )
+    memory = max((limit.utilization for limit in all_limits(c) if limit.resource in {"hbm", "l2"}), default=0.0)
     if memory > pipes and memory > 0.7:
         return 0.0  # where a memory level binds, idle lanes cost nothing
     return (1 - lanes) * active * min(1.0, pipes / active / ACHIEVABLE)
 
 
-def _instructions_removed(share_fact: str):  # type: ignore[no-untyped-def]
+def _instructions_removed(share_fact: str) -> Compute:
     """Fact function: at stake when this share of the executed instructions vanishes from issue and the scalar pipes."""
 
     def compute(c: Context) -> float | None:
@@ -219,7 +225,7 @@ def _instructions_removed(share_fact: str):  # type: ignore[no-untyped-def]
         if share is None:
             return None
         # The family sits on the integer, XU and FMA pipes together with its issue slots.
-        by_work = removed(c, {r: 1 - share for r in ("issue", "int", "sfu", "fp32", "lsu")}) or 0.0
+        by_work = removed(c, dict.fromkeys(("issue", "int", "sfu", "fp32", "lsu"), 1 - share)) or 0.0
         return by_work
 
     return compute
@@ -238,8 +244,8 @@ def _conversion(c: Context) -> float | None:
     on_sfu, share = c.value("conversions_on_sfu"), c.value("conversion_share")
     if on_sfu is None or share is None:
         return None
-    # Converted by integer tricks or in packs, the same values still take issue slots: only the XU pipe is relieved. Where
-    # conversions run on other pipes (F2FP), their instructions are what goes.
+    # Converted by integer tricks or in packs, the same values still take issue slots: only the XU pipe is relieved.
+    # Where conversions run on other pipes (F2FP), their instructions are what goes.
     return removed(c, {"sfu": 1 - on_sfu} if on_sfu >= 0.5 else {"issue": 1 - share, "int": 1 - share})
 
 
@@ -293,7 +299,7 @@ def _l2_locality_declared(c: Context) -> float | None:
     return removed(c, {"hbm": min(1.0, useful / moved)}) if useful and moved else None
 
 
-def _declared(name: str):  # type: ignore[no-untyped-def]
+def _declared(name: str) -> Compute:
     def compute(c: Context) -> float | None:
         c.miss(f"declared {name} (--problem, --useful-flops)")
         return None
@@ -315,7 +321,11 @@ def _overlap(c: Context) -> float | None:
 
 def _host(c: Context) -> float | None:
     """The same bytes from device memory: the next bound is HBM with them, or what binds already."""
-    sectors, us, share = c.number("lts__t_sectors_aperture_sysmem_lookup_miss.sum"), c.value("duration_us"), c.value("system_memory_share")
+    sectors, us, share = (
+        c.number("lts__t_sectors_aperture_sysmem_lookup_miss.sum"),
+        c.value("duration_us"),
+        c.value("system_memory_share"),
+    )
     if sectors is None or not us or share is None:
         return None
     hbm = c.ceilings.get("hbm")
@@ -336,12 +346,12 @@ def _peer(c: Context) -> float | None:
     return _link(c, "peer_memory_share")
 
 
-def _contended(c: Context) -> float | None:
+def _contended(c: Context) -> Scalar | None:
     """Atomics serialise behind each other: waiting of loads behind them in the queue goes with theirs."""
     # Beyond six unloaded HBM latencies (656 cycles on Hopper, article) a load waits in a queue: then everything does.
     queued = (c.value("cycles_per_load") or 0.0) >= 4000
     facts = ("no_issue",) if queued else ("exposed_global_atomic", "exposed_long_scoreboard", "exposed_lg_throttle")
-    return _waiting(*facts)(c)  # type: ignore[no-any-return]
+    return _waiting(*facts)(c)
 
 
 def _padding(c: Context) -> float | None:
@@ -365,8 +375,17 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("useful_flops", "count", "Useful operations, declared.", _declared("useful_flops")),
     FactDefinition("useful_bytes", "byte", "Bytes that must move at least, declared.", _declared("useful_bytes")),
     FactDefinition("issued_tensor_flops", "count", "Tensor operations issued, all paths.", _issued_tensor_flops),
-    FactDefinition("memory_instruction_share", "share", "Global loads and stores of all instructions.", _memory_share, (), "opcodes"),
-    FactDefinition("stake_uncoalesced", "share", "Time at stake if loads and stores moved only the bytes asked for.", _uncoalesced),
+    FactDefinition(
+        "memory_instruction_share",
+        "share",
+        "Global loads and stores of all instructions.",
+        _memory_share,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "stake_uncoalesced", "share", "Time at stake if loads and stores moved only the bytes asked for.", _uncoalesced
+    ),
     FactDefinition("stake_partial_writes", "share", "Time at stake if stores wrote whole sectors.", _partial_writes),
     FactDefinition("stake_bank_conflict", "share", "Time at stake without bank conflicts.", _bank_conflict),
     FactDefinition("stake_spill", "share", "Time at stake without register spills.", _spill),
@@ -374,37 +393,105 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("stake_small_grid", "share", "Time at stake if every SM had a block.", _small_grid),
     FactDefinition("stake_tail", "share", "Time at stake with full waves.", _tail),
     FactDefinition("stake_imbalance", "share", "Time at stake if all SMs worked equally long.", _imbalance),
-    FactDefinition("stake_load_latency", "share", "Time at stake if loads were covered by others in flight.", _waiting("exposed_load")),
-    FactDefinition("stake_dependency", "share", "Time at stake if arithmetic latencies were covered.", _waiting("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor")),
-    FactDefinition("stake_barrier", "share", "Time at stake without waiting at CTA barriers.", _waiting("exposed_barrier", "exposed_cluster_barrier")),
-    FactDefinition("stake_pipeline", "share", "Time at stake without waiting at mbarriers and copy groups.", _waiting("exposed_mbarrier", "exposed_copy_group")),
-    FactDefinition("stake_wgmma_wait", "share", "Time at stake without waiting for wgmma results.", _waiting("exposed_wgmma")),
-    FactDefinition("stake_atomics", "share", "Time at stake without waiting for global atomics.", _waiting("exposed_global_atomic")),
-    FactDefinition("stake_shared_atomics", "share", "Time at stake without waiting for shared atomics.", _waiting("exposed_shared_atomic")),
+    FactDefinition(
+        "stake_load_latency",
+        "share",
+        "Time at stake if loads were covered by others in flight.",
+        _waiting("exposed_load"),
+    ),
+    FactDefinition(
+        "stake_dependency",
+        "share",
+        "Time at stake if arithmetic latencies were covered.",
+        _waiting("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor"),
+    ),
+    FactDefinition(
+        "stake_barrier",
+        "share",
+        "Time at stake without waiting at CTA barriers.",
+        _waiting("exposed_barrier", "exposed_cluster_barrier"),
+    ),
+    FactDefinition(
+        "stake_pipeline",
+        "share",
+        "Time at stake without waiting at mbarriers and copy groups.",
+        _waiting("exposed_mbarrier", "exposed_copy_group"),
+    ),
+    FactDefinition(
+        "stake_wgmma_wait", "share", "Time at stake without waiting for wgmma results.", _waiting("exposed_wgmma")
+    ),
+    FactDefinition(
+        "stake_atomics", "share", "Time at stake without waiting for global atomics.", _waiting("exposed_global_atomic")
+    ),
+    FactDefinition(
+        "stake_shared_atomics",
+        "share",
+        "Time at stake without waiting for shared atomics.",
+        _waiting("exposed_shared_atomic"),
+    ),
     FactDefinition("stake_fence", "share", "Time at stake without waiting at fences.", _waiting("exposed_membar")),
     FactDefinition("stake_sleep", "share", "Time at stake without polling and sleeping.", _waiting("exposed_sleeping")),
-    FactDefinition("stake_instruction_fetch", "share", "Time at stake if instructions came from the cache.", _waiting("exposed_instruction_fetch_stall")),
-    FactDefinition("stake_constant", "share", "Time at stake if constants were read uniformly.", _waiting("exposed_constant_miss", "exposed_constant")),
+    FactDefinition(
+        "stake_instruction_fetch",
+        "share",
+        "Time at stake if instructions came from the cache.",
+        _waiting("exposed_instruction_fetch_stall"),
+    ),
+    FactDefinition(
+        "stake_constant",
+        "share",
+        "Time at stake if constants were read uniformly.",
+        _waiting("exposed_constant_miss", "exposed_constant"),
+    ),
     FactDefinition("stake_occupancy", "share", "Time at stake if more warps covered all latencies.", _under_occupied),
     FactDefinition("stake_legacy_mma", "share", "Time at stake on wgmma in place of warp-level mma.", _legacy_mma),
     FactDefinition("stake_legacy_mma_best", "share", "The most that wgmma can bring.", _legacy_mma_best),
     FactDefinition("stake_divergence", "share", "Time at stake with full warps.", _divergence),
-    FactDefinition("stake_software_path", "share", "Time at stake without software division and pow.", _instructions_removed("software_path_share")),
-    FactDefinition("stake_index_math", "share", "Time at stake without integer and address arithmetic.", _instructions_removed("address_share")),
+    FactDefinition(
+        "stake_software_path",
+        "share",
+        "Time at stake without software division and pow.",
+        _instructions_removed("software_path_share"),
+    ),
+    FactDefinition(
+        "stake_index_math",
+        "share",
+        "Time at stake without integer and address arithmetic.",
+        _instructions_removed("address_share"),
+    ),
     FactDefinition("stake_double", "share", "Time at stake without double arithmetic.", _double),
     FactDefinition("stake_conversion", "share", "Time at stake without type conversions.", _conversion),
     FactDefinition("stake_narrow", "share", "Time at stake with 16-byte accesses.", _narrow),
-    FactDefinition("stake_global_reload", "share", "Time at stake with a tile in shared memory or registers.", _global_reload),
+    FactDefinition(
+        "stake_global_reload", "share", "Time at stake with a tile in shared memory or registers.", _global_reload
+    ),
     FactDefinition("stake_smem_reload", "share", "Time at stake with a register tile.", _smem_reload),
-    FactDefinition("stake_l2_locality", "share", "Time at stake if each byte came from HBM once (declared problem).", _l2_locality),
-    FactDefinition("clock_loss", "share", "How far the clock lies under the sustained one, declared from a log.", _declared("clock_loss")),
+    FactDefinition(
+        "stake_l2_locality", "share", "Time at stake if each byte came from HBM once (declared problem).", _l2_locality
+    ),
+    FactDefinition(
+        "clock_loss",
+        "share",
+        "How far the clock lies under the sustained one, declared from a log.",
+        _declared("clock_loss"),
+    ),
     FactDefinition("declared_sparse", "bool", "Whether the data is 2:4 sparse, declared.", _declared("sparse")),
-    FactDefinition("stake_staging", "share", "Time at stake if copies to shared memory were asynchronous.", _waiting("exposed_load", "exposed_barrier")),
+    FactDefinition(
+        "stake_staging",
+        "share",
+        "Time at stake if copies to shared memory were asynchronous.",
+        _waiting("exposed_load", "exposed_barrier"),
+    ),
     FactDefinition("stake_small_n", "share", "Time at stake with a wide wgmma.", _small_n),
     FactDefinition("stake_overlap", "share", "Time at stake if Tensor and special-function work overlapped.", _overlap),
     FactDefinition("stake_host", "share", "Time at stake without reads over the host link.", _host),
     FactDefinition("stake_peer", "share", "Time at stake without reads of another GPU's memory.", _peer),
-    FactDefinition("stake_tma", "share", "Time at stake if copies were large: waiting for them, and for the thread that issues them.", _waiting("exposed_mbarrier", "exposed_copy_group", "exposed_barrier", "exposed_fixed_latency")),
+    FactDefinition(
+        "stake_tma",
+        "share",
+        "Time at stake if copies were large: waiting for them, and for the thread that issues them.",
+        _waiting("exposed_mbarrier", "exposed_copy_group", "exposed_barrier", "exposed_fixed_latency"),
+    ),
     FactDefinition("stake_contention", "share", "Time at stake without contended global atomics.", _contended),
     FactDefinition("stake_padding", "share", "Time at stake without padded Tensor work (declared problem).", _padding),
-)  # fmt: skip
+)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 
-# Time of the shortest kernel under ncu: one block that does nothing much took 1.9 to 2.1 us on an H200 (recorded reports,
-# zero fill of 256 elements 1.86 us, 1,024-element add 2.14 us), 1.7 us on an RTX 4090. Launch, ramp and drain are in it.
+# Time of the shortest kernel under ncu: one block that does nothing much took 1.9 to 2.1 us on an H200 (recorded
+# reports, zero fill of 256 elements 1.86 us, 1,024-element add 2.14 us), 1.7 us on an RTX 4090. Launch, ramp and
+# drain are in it.
 SHORTEST_KERNEL_US = 2.0
 
 _LIMITERS = {
@@ -32,7 +33,10 @@ def _duration(c: Context) -> float | None:
 
 def _clock(c: Context) -> float | None:
     rate = c.number(
-        "sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second", "gpc__frequency"
+        "sm__cycles_elapsed.avg.per_second",
+        "smsp__cycles_elapsed.avg.per_second",
+        "gpc__cycles_elapsed.avg.per_second",
+        "gpc__frequency",
     )
     if rate is not None:
         return rate / 1e9
@@ -122,7 +126,9 @@ def _launch_overhead(c: Context) -> float | None:
 
 
 def _achieved(c: Context) -> float | None:
-    return c.share("sm__warps_active.avg.pct_of_peak_sustained_active", "smsp__warps_active.avg.pct_of_peak_sustained_active")
+    return c.share(
+        "sm__warps_active.avg.pct_of_peak_sustained_active", "smsp__warps_active.avg.pct_of_peak_sustained_active"
+    )
 
 
 def _theoretical(c: Context) -> float | None:
@@ -154,7 +160,7 @@ def _cluster_idle(c: Context) -> float | None:
     return max(0.0, 1 - size * most / places) if grid >= places else 0.0
 
 
-def _metric(*names: str):  # type: ignore[no-untyped-def]
+def _metric(*names: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
         return c.number(*names)
 
@@ -162,27 +168,116 @@ def _metric(*names: str):  # type: ignore[no-untyped-def]
 
 
 FACTS: tuple[FactDefinition, ...] = (
-    FactDefinition("duration_us", "us", "Time of the launch as ncu measured it (cache and clock control apply).", _duration, ("gpu__time_duration.sum",)),
-    FactDefinition("clock_ghz", "GHz", "Average SM clock during the launch.", _clock, ("sm__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.max")),
-    FactDefinition("sm_count", "count", "SMs of the GPU.", _sm_count, ("launch__sm_count", "device__attribute_multiprocessor_count")),
+    FactDefinition(
+        "duration_us",
+        "us",
+        "Time of the launch as ncu measured it (cache and clock control apply).",
+        _duration,
+        ("gpu__time_duration.sum",),
+    ),
+    FactDefinition(
+        "clock_ghz",
+        "GHz",
+        "Average SM clock during the launch.",
+        _clock,
+        ("sm__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.max"),
+    ),
+    FactDefinition(
+        "sm_count",
+        "count",
+        "SMs of the GPU.",
+        _sm_count,
+        ("launch__sm_count", "device__attribute_multiprocessor_count"),
+    ),
     FactDefinition("grid_blocks", "count", "Blocks of the grid.", _grid, ("launch__grid_size",)),
     FactDefinition("block_threads", "count", "Threads of a block.", _block, ("launch__block_size",)),
-    FactDefinition("cluster_blocks", "count", "Blocks of a cluster (0 or 1: none).", _metric("launch__cluster_size"), ("launch__cluster_size",)),
-    FactDefinition("cluster_max_active", "count", "Clusters that fit the GPU at once.", _metric("launch__cluster_max_active"), ("launch__cluster_max_active",)),
-    FactDefinition("registers_per_thread", "count", "Registers a thread.", _metric("launch__registers_per_thread"), ("launch__registers_per_thread",)),
-    FactDefinition("shared_bytes_per_block", "byte", "Shared memory a block, static and dynamic.", _metric("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated"), ("launch__shared_mem_per_block",)),
+    FactDefinition(
+        "cluster_blocks",
+        "count",
+        "Blocks of a cluster (0 or 1: none).",
+        _metric("launch__cluster_size"),
+        ("launch__cluster_size",),
+    ),
+    FactDefinition(
+        "cluster_max_active",
+        "count",
+        "Clusters that fit the GPU at once.",
+        _metric("launch__cluster_max_active"),
+        ("launch__cluster_max_active",),
+    ),
+    FactDefinition(
+        "registers_per_thread",
+        "count",
+        "Registers a thread.",
+        _metric("launch__registers_per_thread"),
+        ("launch__registers_per_thread",),
+    ),
+    FactDefinition(
+        "shared_bytes_per_block",
+        "byte",
+        "Shared memory a block, static and dynamic.",
+        _metric("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated"),
+        ("launch__shared_mem_per_block",),
+    ),
     FactDefinition("blocks_per_sm_limit", "count", "Blocks that fit an SM.", _blocks_per_sm, tuple(_LIMITERS.values())),
-    FactDefinition("occupancy_limiter", "text", "The resource that limits the blocks an SM.", _limiter, tuple(_LIMITERS.values())),
-    FactDefinition("occupancy_theoretical", "share", "Warps that fit, of the SM's maximum.", _theoretical, ("sm__maximum_warps_per_active_cycle_pct",)),
-    FactDefinition("occupancy_achieved", "share", "Warps resident on average while the SM was active, of the SM's maximum.", _achieved, ("sm__warps_active.avg.pct_of_peak_sustained_active",)),
-    FactDefinition("warps_per_scheduler", "count", "Warps resident on a scheduler on average.", _warps_per_scheduler, ("smsp__warps_active.avg.per_cycle_active",)),
+    FactDefinition(
+        "occupancy_limiter", "text", "The resource that limits the blocks an SM.", _limiter, tuple(_LIMITERS.values())
+    ),
+    FactDefinition(
+        "occupancy_theoretical",
+        "share",
+        "Warps that fit, of the SM's maximum.",
+        _theoretical,
+        ("sm__maximum_warps_per_active_cycle_pct",),
+    ),
+    FactDefinition(
+        "occupancy_achieved",
+        "share",
+        "Warps resident on average while the SM was active, of the SM's maximum.",
+        _achieved,
+        ("sm__warps_active.avg.pct_of_peak_sustained_active",),
+    ),
+    FactDefinition(
+        "warps_per_scheduler",
+        "count",
+        "Warps resident on a scheduler on average.",
+        _warps_per_scheduler,
+        ("smsp__warps_active.avg.per_cycle_active",),
+    ),
     FactDefinition("grid_blocks_per_sm", "ratio", "Blocks of the grid over SMs.", _grid_per_sm),
-    FactDefinition("waves", "ratio", "Grid over the blocks that fit the GPU at once.", _waves, ("launch__waves_per_multiprocessor",)),
-    FactDefinition("wave_tail_idle", "share", "SM time that the last wave leaves idle if blocks take equally long.", _tail_idle),
+    FactDefinition(
+        "waves",
+        "ratio",
+        "Grid over the blocks that fit the GPU at once.",
+        _waves,
+        ("launch__waves_per_multiprocessor",),
+    ),
+    FactDefinition(
+        "wave_tail_idle", "share", "SM time that the last wave leaves idle if blocks take equally long.", _tail_idle
+    ),
     FactDefinition("idle_sm_share", "share", "SMs that get no block.", _idle_sm_share),
-    FactDefinition("sm_active", "share", "Time that an SM had work, average over SMs.", _sm_active, ("sm__cycles_active.avg", "sm__cycles_elapsed.max")),
-    FactDefinition("sm_imbalance", "share", "1 - average / maximum of the SMs' active cycles.", _sm_imbalance, ("sm__cycles_active.avg", "sm__cycles_active.max")),
-    FactDefinition("instructions_per_warp", "count", "Executed instructions over warps of the grid: how long a warp's program is.", _instructions_per_warp),
-    FactDefinition("cluster_idle_share", "share", "Block places that clusters of this size cannot fill.", _cluster_idle),
+    FactDefinition(
+        "sm_active",
+        "share",
+        "Time that an SM had work, average over SMs.",
+        _sm_active,
+        ("sm__cycles_active.avg", "sm__cycles_elapsed.max"),
+    ),
+    FactDefinition(
+        "sm_imbalance",
+        "share",
+        "1 - average / maximum of the SMs' active cycles.",
+        _sm_imbalance,
+        ("sm__cycles_active.avg", "sm__cycles_active.max"),
+    ),
+    FactDefinition(
+        "instructions_per_warp",
+        "count",
+        "Executed instructions over warps of the grid: how long a warp's program is.",
+        _instructions_per_warp,
+    ),
+    FactDefinition(
+        "cluster_idle_share", "share", "Block places that clusters of this size cannot fill.", _cluster_idle
+    ),
     FactDefinition("launch_overhead", "share", "Shortest kernel's time over this one's.", _launch_overhead),
-)  # fmt: skip
+)

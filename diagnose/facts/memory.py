@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import gathered_share
@@ -46,7 +46,7 @@ def _rate(c: Context, fact: str) -> float | None:
     return amount / us * 1e6 if amount is not None and us else None
 
 
-def _asked(*bases: str):  # type: ignore[no-untyped-def]
+def _asked(*bases: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
         if not c.kernel.thread_opcodes:
             c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
@@ -57,9 +57,7 @@ def _asked(*bases: str):  # type: ignore[no-untyped-def]
 
 
 def _load_l2_bytes(c: Context) -> float | None:
-    sectors = c.number(
-        "l1tex__m_xbar2l1tex_read_sectors_mem_lg_op_ld.sum", "lts__t_sectors_srcunit_tex_op_read.sum"
-    )
+    sectors = c.number("l1tex__m_xbar2l1tex_read_sectors_mem_lg_op_ld.sum", "lts__t_sectors_srcunit_tex_op_read.sum")
     return max(0.0, sectors * SECTOR - _local_miss_bytes(c, "ld")) if sectors is not None else None
 
 
@@ -87,9 +85,7 @@ def _load_l1_waste(c: Context) -> float | None:
 
 
 def _store_l2_bytes(c: Context) -> float | None:
-    sectors = c.number(
-        "l1tex__m_l1tex2xbar_write_sectors_mem_lg_op_st.sum", "lts__t_sectors_srcunit_tex_op_write.sum"
-    )
+    sectors = c.number("l1tex__m_l1tex2xbar_write_sectors_mem_lg_op_st.sum", "lts__t_sectors_srcunit_tex_op_write.sum")
     if sectors is None:
         return None
     local = (c.kernel.number("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum") or 0.0) * SECTOR
@@ -97,7 +93,9 @@ def _store_l2_bytes(c: Context) -> float | None:
 
 
 def _load_sector_use(c: Context) -> float | None:
-    """Bytes of a fetched sector that the request used. 0 means loads by other paths only (cp.async, TMA): not defined."""
+    """Bytes of a fetched sector that the request used. 0 means loads by other paths only (cp.async, TMA): not
+    defined.
+    """
     value = c.number("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio")
     if value:
         return min(value / SECTOR, 1.0)
@@ -127,12 +125,15 @@ def _amplification(c: Context, moved: str, asked: str) -> float | None:
 
 
 def _load_waste(c: Context) -> float | None:
-    """Share of the bytes from L2 to L1 for loads that nobody asked for. Behind L1: hits make a bad sector count harmless."""
+    """Share of the bytes from L2 to L1 for loads that nobody asked for. Behind L1: hits make a bad sector count
+    harmless.
+    """
     factor = c.value("load_amplification")
     use = c.value("load_sector_use")
     if factor is None:
         return None
-    # Bytes asked for count a value once a lane: broadcasts hide waste, so the request's own use of sectors bounds it too.
+    # Bytes asked for count a value once a lane: broadcasts hide waste, so the request's own use of sectors bounds it
+    # too.
     by_bytes = max(0.0, 1 - 1 / factor) if factor > 0 else 0.0
     if use is None:
         return by_bytes
@@ -147,7 +148,9 @@ def _store_waste(c: Context) -> float | None:
 
 
 def _fill_bytes(c: Context) -> float | None:
-    """Bytes read from memory beyond what loads missed in L2: partly written sectors are read before they are written."""
+    """Bytes read from memory beyond what loads missed in L2: partly written sectors are read before they are
+    written.
+    """
     read = c.value("hbm_read_bytes")
     missed = c.number("lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum")
     if read is None or missed is None:
@@ -176,7 +179,7 @@ def _l1_reuse(c: Context) -> float | None:
     return asked / moved if asked is not None and moved else None
 
 
-def _hit(*names: str):  # type: ignore[no-untyped-def]
+def _hit(*names: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
         value = c.number(*names)
         return None if value is None else min(max(value / 100, 0.0), 1.0)
@@ -185,7 +188,9 @@ def _hit(*names: str):  # type: ignore[no-untyped-def]
 
 
 def _shared_excess(c: Context) -> float | None:
-    """Shared-memory wavefronts above ideal, of all; sees loads, stores and cp.async (trap 16). 0 without shared accesses."""
+    """Shared-memory wavefronts above ideal, of all; sees loads, stores and cp.async (trap 16). 0 without shared
+    accesses.
+    """
     actual = c.kernel.number("memory_l1_wavefronts_shared")
     ideal = c.kernel.number("memory_l1_wavefronts_shared_ideal")
     if actual is not None and ideal is not None:
@@ -278,36 +283,189 @@ def _footprint_in_l2(c: Context) -> bool | None:
 
 FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("hbm_read_bytes", "byte", "Bytes read from device memory.", _hbm_read, ("dram__bytes_read.sum",)),
-    FactDefinition("hbm_write_bytes", "byte", "Bytes written to device memory (dirty lines left in L2 not included).", _hbm_write, ("dram__bytes_write.sum",)),
+    FactDefinition(
+        "hbm_write_bytes",
+        "byte",
+        "Bytes written to device memory (dirty lines left in L2 not included).",
+        _hbm_write,
+        ("dram__bytes_write.sum",),
+    ),
     FactDefinition("hbm_bytes", "byte", "Bytes moved at device memory.", _hbm_bytes),
     FactDefinition("hbm_rate", "byte/s", "Rate at device memory.", lambda c: _rate(c, "hbm_bytes")),
-    FactDefinition("load_bytes_asked", "byte", "Bytes that all lanes asked for in global loads.", _asked("LDG", "LD", "LDGSTS"), ("sass__thread_inst_executed_true_per_opcode_with_modifier_all",), "opcodes"),
-    FactDefinition("store_bytes_asked", "byte", "Bytes that all lanes wrote in global stores.", _asked("STG", "ST"), ("sass__thread_inst_executed_true_per_opcode_with_modifier_all",), "opcodes"),
-    FactDefinition("load_l2_bytes", "byte", "Bytes from L2 to L1 for loads.", _load_l2_bytes, ("l1tex__m_xbar2l1tex_read_sectors_mem_lg_op_ld.sum",)),
-    FactDefinition("store_l2_bytes", "byte", "Bytes from L1 to L2 for stores, whole sectors.", _store_l2_bytes, ("l1tex__m_l1tex2xbar_write_sectors_mem_lg_op_st.sum",)),
-    FactDefinition("load_sector_use", "share", "Part of each fetched sector that a load request used.", _load_sector_use, ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",)),
-    FactDefinition("store_sector_use", "share", "Part of each sector that a store request wrote.", _store_sector_use, ("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",)),
-    FactDefinition("load_l1_waste", "share", "Sectors looked up in L1 for loads beyond the bytes asked for.", _load_l1_waste, ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",)),
-    FactDefinition("local_l2_bytes", "byte", "Bytes of local memory between L1 and L2.", _local_l2_bytes, ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld_lookup_miss.sum")),
-    FactDefinition("load_amplification", "ratio", "Bytes from L2 for loads over bytes asked for.", lambda c: _amplification(c, "load_l2_bytes", "load_bytes_asked")),
-    FactDefinition("store_amplification", "ratio", "Bytes of whole sectors stored over bytes written.", lambda c: _amplification(c, "store_l2_bytes", "store_bytes_asked")),
+    FactDefinition(
+        "load_bytes_asked",
+        "byte",
+        "Bytes that all lanes asked for in global loads.",
+        _asked("LDG", "LD", "LDGSTS"),
+        ("sass__thread_inst_executed_true_per_opcode_with_modifier_all",),
+        "opcodes",
+    ),
+    FactDefinition(
+        "store_bytes_asked",
+        "byte",
+        "Bytes that all lanes wrote in global stores.",
+        _asked("STG", "ST"),
+        ("sass__thread_inst_executed_true_per_opcode_with_modifier_all",),
+        "opcodes",
+    ),
+    FactDefinition(
+        "load_l2_bytes",
+        "byte",
+        "Bytes from L2 to L1 for loads.",
+        _load_l2_bytes,
+        ("l1tex__m_xbar2l1tex_read_sectors_mem_lg_op_ld.sum",),
+    ),
+    FactDefinition(
+        "store_l2_bytes",
+        "byte",
+        "Bytes from L1 to L2 for stores, whole sectors.",
+        _store_l2_bytes,
+        ("l1tex__m_l1tex2xbar_write_sectors_mem_lg_op_st.sum",),
+    ),
+    FactDefinition(
+        "load_sector_use",
+        "share",
+        "Part of each fetched sector that a load request used.",
+        _load_sector_use,
+        ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",),
+    ),
+    FactDefinition(
+        "store_sector_use",
+        "share",
+        "Part of each sector that a store request wrote.",
+        _store_sector_use,
+        ("smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",),
+    ),
+    FactDefinition(
+        "load_l1_waste",
+        "share",
+        "Sectors looked up in L1 for loads beyond the bytes asked for.",
+        _load_l1_waste,
+        ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),
+    ),
+    FactDefinition(
+        "local_l2_bytes",
+        "byte",
+        "Bytes of local memory between L1 and L2.",
+        _local_l2_bytes,
+        ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld_lookup_miss.sum"),
+    ),
+    FactDefinition(
+        "load_amplification",
+        "ratio",
+        "Bytes from L2 for loads over bytes asked for.",
+        lambda c: _amplification(c, "load_l2_bytes", "load_bytes_asked"),
+    ),
+    FactDefinition(
+        "store_amplification",
+        "ratio",
+        "Bytes of whole sectors stored over bytes written.",
+        lambda c: _amplification(c, "store_l2_bytes", "store_bytes_asked"),
+    ),
     FactDefinition("load_waste", "share", "Bytes from L2 for loads that nobody asked for.", _load_waste),
     FactDefinition("store_waste", "share", "Bytes of stored sectors that nobody wrote.", _store_waste),
-    FactDefinition("write_fill_bytes", "byte", "Bytes read from device memory to complete partly written sectors.", _fill_bytes, ("lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum",)),
+    FactDefinition(
+        "write_fill_bytes",
+        "byte",
+        "Bytes read from device memory to complete partly written sectors.",
+        _fill_bytes,
+        ("lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum",),
+    ),
     FactDefinition("write_fill_share", "share", "Those bytes, of all bytes at device memory.", _fill_share),
     FactDefinition("l2_rereads", "ratio", "Bytes from L2 for loads over bytes read from device memory.", _reread),
     FactDefinition("l1_reuse", "ratio", "Bytes that loads asked for over bytes from L2.", _l1_reuse),
-    FactDefinition("l1_hit_rate", "share", "L1 sector hits.", _hit("l1tex__t_sector_hit_rate.pct"), ("l1tex__t_sector_hit_rate.pct",)),
-    FactDefinition("l2_hit_rate", "share", "L2 sector hits (writes count as hits: copies show about 0.5).", _hit("lts__t_sector_hit_rate.pct"), ("lts__t_sector_hit_rate.pct",)),
-    FactDefinition("l2_read_hit_rate", "share", "L2 sector hits of reads.", _hit("lts__t_sector_op_read_hit_rate.pct"), ("lts__t_sector_op_read_hit_rate.pct",)),
-    FactDefinition("shared_conflict_excess", "share", "Shared-memory wavefronts above ideal, of all of them.", _shared_excess, ("memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")),
-    FactDefinition("shared_wavefront_share", "share", "Shared-memory wavefronts of all that the LSU data pipe moved.", _shared_share, ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__cycles_elapsed.sum")),
-    FactDefinition("local_bytes", "byte", "Bytes of local-memory accesses at L1.", _local_bytes, ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum")),
-    FactDefinition("local_instruction_share", "share", "Executed LDL and STL, of all instructions.", _local_instruction_share, (), "opcodes"),
-    FactDefinition("spill_share", "share", "Spill requests of all local-memory requests.", _spill_share, ("derived__local_spilling_requests_pct",)),
-    FactDefinition("system_memory_share", "share", "L2 misses that went to host memory.", lambda c: _aperture_share(c, "sysmem"), ("lts__t_sectors_aperture_sysmem_lookup_miss.sum", "lts__t_sectors_lookup_miss.sum")),
-    FactDefinition("peer_memory_share", "share", "L2 misses that went to another GPU's memory.", lambda c: _aperture_share(c, "peer"), ("lts__t_sectors_aperture_peer_lookup_miss.sum", "lts__t_sectors_lookup_miss.sum")),
-    FactDefinition("lane_bytes", "byte", "Average bytes that a lane asks for in a global access.", _lane_bytes, (), "opcodes"),
-    FactDefinition("gathered_load_share", "share", "Executed global loads whose address comes from loaded data.", _gathered, ("inst_executed",), "lines"),
-    FactDefinition("footprint_in_l2", "bool", "Bytes at device memory are fewer than L2 holds.", _footprint_in_l2, ("device__attribute_l2_cache_size",)),
-)  # fmt: skip
+    FactDefinition(
+        "l1_hit_rate",
+        "share",
+        "L1 sector hits.",
+        _hit("l1tex__t_sector_hit_rate.pct"),
+        ("l1tex__t_sector_hit_rate.pct",),
+    ),
+    FactDefinition(
+        "l2_hit_rate",
+        "share",
+        "L2 sector hits (writes count as hits: copies show about 0.5).",
+        _hit("lts__t_sector_hit_rate.pct"),
+        ("lts__t_sector_hit_rate.pct",),
+    ),
+    FactDefinition(
+        "l2_read_hit_rate",
+        "share",
+        "L2 sector hits of reads.",
+        _hit("lts__t_sector_op_read_hit_rate.pct"),
+        ("lts__t_sector_op_read_hit_rate.pct",),
+    ),
+    FactDefinition(
+        "shared_conflict_excess",
+        "share",
+        "Shared-memory wavefronts above ideal, of all of them.",
+        _shared_excess,
+        (
+            "memory_l1_wavefronts_shared",
+            "memory_l1_wavefronts_shared_ideal",
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+        ),
+    ),
+    FactDefinition(
+        "shared_wavefront_share",
+        "share",
+        "Shared-memory wavefronts of all that the LSU data pipe moved.",
+        _shared_share,
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__cycles_elapsed.sum"),
+    ),
+    FactDefinition(
+        "local_bytes",
+        "byte",
+        "Bytes of local-memory accesses at L1.",
+        _local_bytes,
+        ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"),
+    ),
+    FactDefinition(
+        "local_instruction_share",
+        "share",
+        "Executed LDL and STL, of all instructions.",
+        _local_instruction_share,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "spill_share",
+        "share",
+        "Spill requests of all local-memory requests.",
+        _spill_share,
+        ("derived__local_spilling_requests_pct",),
+    ),
+    FactDefinition(
+        "system_memory_share",
+        "share",
+        "L2 misses that went to host memory.",
+        lambda c: _aperture_share(c, "sysmem"),
+        ("lts__t_sectors_aperture_sysmem_lookup_miss.sum", "lts__t_sectors_lookup_miss.sum"),
+    ),
+    FactDefinition(
+        "peer_memory_share",
+        "share",
+        "L2 misses that went to another GPU's memory.",
+        lambda c: _aperture_share(c, "peer"),
+        ("lts__t_sectors_aperture_peer_lookup_miss.sum", "lts__t_sectors_lookup_miss.sum"),
+    ),
+    FactDefinition(
+        "lane_bytes", "byte", "Average bytes that a lane asks for in a global access.", _lane_bytes, (), "opcodes"
+    ),
+    FactDefinition(
+        "gathered_load_share",
+        "share",
+        "Executed global loads whose address comes from loaded data.",
+        _gathered,
+        ("inst_executed",),
+        "lines",
+    ),
+    FactDefinition(
+        "footprint_in_l2",
+        "bool",
+        "Bytes at device memory are fewer than L2 holds.",
+        _footprint_in_l2,
+        ("device__attribute_l2_cache_size",),
+    ),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose import limits
-from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Limit, Scalar
 from diagnose.sass import mix
 
@@ -15,7 +15,7 @@ def all_limits(c: Context) -> tuple[Limit, ...]:
     return found
 
 
-def utilization(resource: str):  # type: ignore[no-untyped-def]
+def utilization(resource: str) -> Compute:
     """Fact function: the resource's bound over the measured time."""
 
     def compute(c: Context) -> Scalar | None:
@@ -43,7 +43,7 @@ def _top(c: Context) -> float | None:
 
 
 def _top_memory(c: Context) -> float | None:
-    known = [l.utilization for l in all_limits(c) if l.resource in {"hbm", "l2", "l1"}]
+    known = [limit.utilization for limit in all_limits(c) if limit.resource in {"hbm", "l2", "l1"}]
     return max(known) if known else _top(c)
 
 
@@ -88,7 +88,9 @@ def _constant_cache(c: Context) -> float | None:
 
 
 def _overlap(c: Context) -> float | None:
-    """How much of the smaller of Tensor and special-function work is not covered by the larger: 1 when they alternate."""
+    """How much of the smaller of Tensor and special-function work is not covered by the larger: 1 when they
+    alternate.
+    """
     tensor, sfu = c.value("tensor_utilization"), c.value("sfu_utilization")
     if tensor is None or sfu is None:
         return None
@@ -102,21 +104,56 @@ def _ipc(c: Context) -> float | None:
 FACTS: tuple[FactDefinition, ...] = (
     *(
         FactDefinition(
-            f"{name}_utilization", "share", f"Time that {name} needs at its sustainable rate, of the measured time.",
-            utilization(name), tuple(m for m in limits.NEEDS if any(m in r.percentages for r in limits.RESOURCES if r.name == name)),
+            f"{name}_utilization",
+            "share",
+            f"Time that {name} needs at its sustainable rate, of the measured time.",
+            utilization(name),
+            tuple(m for m in limits.NEEDS if any(m in r.percentages for r in limits.RESOURCES if r.name == name)),
         )
         for name in limits.ORDER
     ),
-    FactDefinition("binding_resource", "text", "The resource whose bound is largest; among near equals the one doing the useful work.", _binding),
-    FactDefinition("top_utilization", "share", "The largest bound over the measured time: what the hardware explains.", _top),
+    FactDefinition(
+        "binding_resource",
+        "text",
+        "The resource whose bound is largest; among near equals the one doing the useful work.",
+        _binding,
+    ),
+    FactDefinition(
+        "top_utilization", "share", "The largest bound over the measured time: what the hardware explains.", _top
+    ),
     FactDefinition("top_memory_utilization", "share", "The largest utilization among HBM, L2 and L1.", _top_memory),
     FactDefinition("top_active_utilization", "share", "The same while SMs were active.", _active),
-    FactDefinition("issue_active", "share", "Cycles in which a scheduler issued, of active cycles.", _issue_active, ("smsp__issue_active.avg.per_cycle_active",)),
-    FactDefinition("no_issue", "share", "Time in which schedulers of active SMs issued nothing, of elapsed time.", _no_issue),
+    FactDefinition(
+        "issue_active",
+        "share",
+        "Cycles in which a scheduler issued, of active cycles.",
+        _issue_active,
+        ("smsp__issue_active.avg.per_cycle_active",),
+    ),
+    FactDefinition(
+        "no_issue", "share", "Time in which schedulers of active SMs issued nothing, of elapsed time.", _no_issue
+    ),
     FactDefinition("has_throughput", "bool", "Whether any throughput of the limits was measured.", _has_throughput),
-    FactDefinition("not_finite_counters", "count", "Counters of the limits or of time that are NaN or infinite.", _not_finite),
-    FactDefinition("counters_repeat", "bool", "Whether another kernel of the report holds identical counters.", _counters_repeat),
-    FactDefinition("tensor_and_sfu", "share", "The smaller of Tensor and special-function utilization: what overlapping them can hide.", _overlap),
-    FactDefinition("constant_cache_utilization", "share", "Cycles in which the indexed constant cache served requests.", _constant_cache, ("idc__request_cycles_active.avg.pct_of_peak_sustained_elapsed",)),
-    FactDefinition("ipc", "ratio", "Instructions a cycle and SM while active.", _ipc, ("sm__inst_executed.avg.per_cycle_active",)),
-)  # fmt: skip
+    FactDefinition(
+        "not_finite_counters", "count", "Counters of the limits or of time that are NaN or infinite.", _not_finite
+    ),
+    FactDefinition(
+        "counters_repeat", "bool", "Whether another kernel of the report holds identical counters.", _counters_repeat
+    ),
+    FactDefinition(
+        "tensor_and_sfu",
+        "share",
+        "The smaller of Tensor and special-function utilization: what overlapping them can hide.",
+        _overlap,
+    ),
+    FactDefinition(
+        "constant_cache_utilization",
+        "share",
+        "Cycles in which the indexed constant cache served requests.",
+        _constant_cache,
+        ("idc__request_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+    ),
+    FactDefinition(
+        "ipc", "ratio", "Instructions a cycle and SM while active.", _ipc, ("sm__inst_executed.avg.per_cycle_active",)
+    ),
+)

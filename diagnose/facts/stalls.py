@@ -6,15 +6,31 @@ nothing, times the share of time without issue. A stall under cover of other war
 
 from __future__ import annotations
 
-from diagnose.facts.context import Context, FactDefinition
+from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import KernelProfile, Scalar
 from diagnose.sass.waits import KINDS, Wait, by_kind, waits
 
 REASONS = (
-    "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
-    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
-    "short_scoreboard", "sleeping", "tex_throttle", "wait",
-)  # fmt: skip
+    "barrier",
+    "branch_resolving",
+    "dispatch_stall",
+    "drain",
+    "gmma",
+    "imc_miss",
+    "lg_throttle",
+    "long_scoreboard",
+    "math_pipe_throttle",
+    "membar",
+    "mio_throttle",
+    "misc",
+    "no_instruction",
+    "not_selected",
+    "selected",
+    "short_scoreboard",
+    "sleeping",
+    "tex_throttle",
+    "wait",
+)
 
 # The sampled name of a reason where it differs from the counted one (trap 24).
 _SAMPLED_NAME = {"gmma": "warpgroup_arrive", "no_instruction": "no_instructions"}
@@ -110,7 +126,13 @@ def _exposed_fixed(c: Context) -> float | None:
     return waiting + _held_at_dispatch(c) if waiting is not None else None
 
 
-def exposed_kind(*kinds: str):  # type: ignore[no-untyped-def]
+def _wait_shares(c: Context) -> dict[str, float]:
+    found = c.cached("wait_shares", lambda: by_kind(kernel_waits(c)))
+    assert isinstance(found, dict)
+    return found
+
+
+def exposed_kind(*kinds: str) -> Compute:
     """Fact function: share of the kernel's time without issue spent waiting for one of `kinds`."""
 
     def compute(c: Context) -> Scalar | None:
@@ -120,14 +142,13 @@ def exposed_kind(*kinds: str):  # type: ignore[no-untyped-def]
         waiting_time = _waiting_time(c)
         if waiting_time is None:
             return None
-        shares = c.cached("wait_shares", lambda: by_kind(kernel_waits(c)))
-        assert isinstance(shares, dict)
+        shares = _wait_shares(c)
         return waiting_time * sum(shares.get(kind, 0.0) for kind in kinds)
 
     return compute
 
 
-def _share_of(reason: str):  # type: ignore[no-untyped-def]
+def _share_of(reason: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
         source, shares, _ = _distribution(c)
         if source == "none":
@@ -138,11 +159,11 @@ def _share_of(reason: str):  # type: ignore[no-untyped-def]
     return compute
 
 
-def _exposed_reasons(*reasons: str):  # type: ignore[no-untyped-def]
+def _exposed_reasons(*reasons: str) -> Compute:
     return lambda c: exposed_reason(c, *reasons)
 
 
-def _wait_kind_or_reason(kinds: tuple[str, ...], reasons: tuple[str, ...]):  # type: ignore[no-untyped-def]
+def _wait_kind_or_reason(kinds: tuple[str, ...], reasons: tuple[str, ...]) -> Compute:
     """By address where samples are there, else by the stall reason's name."""
     by_address = exposed_kind(*kinds)
 
@@ -155,7 +176,9 @@ def _wait_kind_or_reason(kinds: tuple[str, ...], reasons: tuple[str, ...]):  # t
 
 
 def _cycles_per_load(c: Context) -> float | None:
-    """Cycles that a warp waits on long scoreboard for each global or local load it executes (latency seen by a warp)."""
+    """Cycles that a warp waits on long scoreboard for each global or local load it executes (latency seen by a
+    warp).
+    """
     source, shares, _ = _distribution(c)
     per_instruction = c.number(
         "smsp__average_warp_latency_per_inst_issued.ratio", "smsp__average_warps_active_per_inst_executed.ratio"
@@ -181,22 +204,75 @@ FACTS: tuple[FactDefinition, ...] = (
     ),
     *(
         FactDefinition(
-            f"exposed_{kind}", "share", f"Time without issue spent waiting for: {kind.replace('_', ' ')}.",
-            exposed_kind(kind), (), "lines",
+            f"exposed_{kind}",
+            "share",
+            f"Time without issue spent waiting for: {kind.replace('_', ' ')}.",
+            exposed_kind(kind),
+            (),
+            "lines",
         )
         for kind in KINDS
     ),
-    FactDefinition("exposed_long_scoreboard", "share", "Time without issue under long-scoreboard stalls.", _exposed_reasons("long_scoreboard")),
-    FactDefinition("exposed_short_scoreboard", "share", "Time without issue under short-scoreboard stalls.", _exposed_reasons("short_scoreboard")),
-    FactDefinition("exposed_fixed_latency", "share", "Time without issue under wait, dispatch and math-pipe stalls: short dependent chains.", _exposed_fixed),
-    FactDefinition("exposed_math_throttle", "share", "Time without issue because a math pipe was taken.", _exposed_reasons("math_pipe_throttle")),
-    FactDefinition("exposed_mio_throttle", "share", "Time without issue because the MIO queue (shared memory, special functions, shuffles) was full.", _exposed_reasons("mio_throttle", "tex_throttle")),
-    FactDefinition("exposed_lg_throttle", "share", "Time without issue because the queue for global and local accesses was full.", _exposed_reasons("lg_throttle")),
-    FactDefinition("exposed_barrier", "share", "Time without issue at CTA barriers (BAR).", _wait_kind_or_reason(("cta_barrier",), ("barrier",))),
+    FactDefinition(
+        "exposed_long_scoreboard",
+        "share",
+        "Time without issue under long-scoreboard stalls.",
+        _exposed_reasons("long_scoreboard"),
+    ),
+    FactDefinition(
+        "exposed_short_scoreboard",
+        "share",
+        "Time without issue under short-scoreboard stalls.",
+        _exposed_reasons("short_scoreboard"),
+    ),
+    FactDefinition(
+        "exposed_fixed_latency",
+        "share",
+        "Time without issue under wait, dispatch and math-pipe stalls: short dependent chains.",
+        _exposed_fixed,
+    ),
+    FactDefinition(
+        "exposed_math_throttle",
+        "share",
+        "Time without issue because a math pipe was taken.",
+        _exposed_reasons("math_pipe_throttle"),
+    ),
+    FactDefinition(
+        "exposed_mio_throttle",
+        "share",
+        "Time without issue because the MIO queue (shared memory, special functions, shuffles) was full.",
+        _exposed_reasons("mio_throttle", "tex_throttle"),
+    ),
+    FactDefinition(
+        "exposed_lg_throttle",
+        "share",
+        "Time without issue because the queue for global and local accesses was full.",
+        _exposed_reasons("lg_throttle"),
+    ),
+    FactDefinition(
+        "exposed_barrier",
+        "share",
+        "Time without issue at CTA barriers (BAR).",
+        _wait_kind_or_reason(("cta_barrier",), ("barrier",)),
+    ),
     FactDefinition("exposed_membar", "share", "Time without issue at memory fences.", _exposed_reasons("membar")),
     FactDefinition("exposed_sleeping", "share", "Time without issue asleep.", _exposed_reasons("sleeping")),
-    FactDefinition("exposed_instruction_fetch_stall", "share", "Time without issue without instructions or waiting for branches.", _exposed_reasons("no_instruction")),
-    FactDefinition("exposed_constant_miss", "share", "Time without issue for immediate constants.", _exposed_reasons("imc_miss")),
-    FactDefinition("exposed_load", "share", "Time without issue waiting for loads from global memory.", _wait_kind_or_reason(("global_load", "texture", "copy_group"), ("long_scoreboard",))),
-    FactDefinition("cycles_per_load", "cycle", "Cycles that a warp waits for each global or local load.", _cycles_per_load),
-)  # fmt: skip
+    FactDefinition(
+        "exposed_instruction_fetch_stall",
+        "share",
+        "Time without issue without instructions or waiting for branches.",
+        _exposed_reasons("no_instruction"),
+    ),
+    FactDefinition(
+        "exposed_constant_miss", "share", "Time without issue for immediate constants.", _exposed_reasons("imc_miss")
+    ),
+    FactDefinition(
+        "exposed_load",
+        "share",
+        "Time without issue waiting for loads from global memory.",
+        _wait_kind_or_reason(("global_load", "texture", "copy_group"), ("long_scoreboard",)),
+    ),
+    FactDefinition(
+        "cycles_per_load", "cycle", "Cycles that a warp waits for each global or local load.", _cycles_per_load
+    ),
+)

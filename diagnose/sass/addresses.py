@@ -30,8 +30,8 @@ def _address_registers(text: str) -> set[str]:
 _MEMORY = _GLOBAL | {"LDS", "STS", "LDGSTS", "LDL", "STL", "LDSM", "STSM", "ATOMS", "LDC"}
 # Integer work that makes addresses; moves and constant loads are not arithmetic.
 _INTEGER = frozenset({
-    "IMAD", "IADD3", "IADD", "LEA", "SHF", "LOP3", "VIADD", "IABS", "ISETP", "SEL", "IMNMX", "VIMNMX", "PRMT", "SHL", "SHR",
-    "UIMAD", "UIADD3", "ULEA", "USHF", "ULOP3", "USEL", "UISETP", "I2F", "F2I",
+    "IMAD", "IADD3", "IADD", "LEA", "SHF", "LOP3", "VIADD", "IABS", "ISETP", "SEL", "IMNMX", "VIMNMX", "PRMT", "SHL",
+    "SHR", "UIMAD", "UIADD3", "ULEA", "USHF", "ULOP3", "USEL", "UISETP", "I2F", "F2I",
 })  # fmt: skip
 
 
@@ -80,7 +80,9 @@ def gathered_share(lines: Sequence[SassLine]) -> float | None:
             if instruction is None:
                 continue
             executed = line.executed or 0.0
-            kind = "load" if instruction.base in {"LDG", "LD"} else "store" if instruction.base in {"STG", "ST"} else None
+            kind = (
+                "load" if instruction.base in {"LDG", "LD"} else "store" if instruction.base in {"STG", "ST"} else None
+            )
             if last and kind is not None:
                 counts[kind][0] += executed
                 freshest = max((loaded.get(r, 0.0) for r in _address_registers(line.text)), default=0.0)
@@ -90,7 +92,9 @@ def gathered_share(lines: Sequence[SassLine]) -> float | None:
                 for register in instruction.destinations:
                     loaded[register] = executed
             elif instruction.destinations:
-                freshest = max((loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0)
+                freshest = max(
+                    (loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0
+                )
                 for register in instruction.destinations:
                     if freshest:
                         # A value carried around a loop is as fresh as what was last added to it.

@@ -5,46 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from diagnose.sass import pathtable
 from diagnose.sass.text import matches
-
-# Path name (contract) -> opcode prefixes that prove it. `*` takes any continuation of the name.
-PATHS: Mapping[str, tuple[str, ...]] = {
-    "mma": ("HMMA",),
-    "fp8-mma": ("QMMA",),
-    "block-scaled-mma": ("OMMA", "QMMA.SF", "OMMA.SF"),
-    "int-mma": ("IMMA", "BMMA", "IGMMA", "BGMMA"),
-    "fp64-mma": ("DMMA",),
-    "ldmatrix": ("LDSM",),
-    "stmatrix": ("STSM",),
-    "cp-async": ("LDGSTS",),
-    "mbarrier": ("SYNCS",),
-    "tma": ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED"),
-    "wgmma": ("HGMMA", "QGMMA", "IGMMA", "BGMMA"),
-    "fp8-wgmma": ("QGMMA",),
-    "setmaxnreg": ("USETMAXREG",),
-    "cluster": ("UCGABAR_ARV", "UCGABAR_WAIT"),
-    "async-fence": ("FENCE.VIEW.ASYNC",),
-    "tcgen05": ("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA", "UTCBAR", "UTCCP"),
-    "tmem": ("LDTM", "STTM", "UTCATOMSWS"),
-    "dpx": ("VIADDMNMX", "VIMNMX3", "VIADDMNMX*", "VIMNMX3*"),
-}
 
 
 def paths(opcodes: Mapping[str, float]) -> tuple[str, ...]:
-    """Sorted contract path names that the executed opcodes prove."""
-    found = {
-        name for name, prefixes in PATHS.items() if any(matches(op, prefix) for op in opcodes for prefix in prefixes)
-    }
-    for opcode in opcodes:
-        parts = opcode.split(".")
-        # Modifiers decide: HMMA.SP and HGMMA.SP read 2:4 data, UTMALDG….MULTICAST writes several CTAs.
-        if parts[0] == "HMMA" and "SP" in parts:
-            found.add("sparse-mma")
-        if parts[0] in {"HGMMA", "QGMMA", "IGMMA"} and "SP" in parts:
-            found.add("sparse-wgmma")
-        if parts[0] in {"UTMALDG", "UBLKCP"} and "MULTICAST" in parts:
-            found.add("tma-multicast")
-    return tuple(sorted(found))
+    """Sorted contract path names that the executed opcodes prove, by the table in paths.yaml."""
+    return pathtable.of_opcodes(opcodes)
 
 
 def count(opcodes: Mapping[str, float], *prefixes: str) -> float:

@@ -19,7 +19,9 @@ _NO_DESTINATION = (
 
 @dataclass(frozen=True)
 class Instruction:
-    """`opcode` with all modifiers (`LDG.E.128`), `base` without (`LDG`), register names as written (`R4`, `UR8`, `P2`)."""
+    """`opcode` with all modifiers (`LDG.E.128`), `base` without (`LDG`), register names as written (`R4`, `UR8`,
+    `P2`).
+    """
 
     opcode: str
     base: str
@@ -69,7 +71,9 @@ def parse(text: str) -> Instruction | None:
 
 
 def matches(opcode: str, prefix: str) -> bool:
-    """Whether a dotted opcode begins with a dotted prefix: HMMA.16816 is an HMMA, HMMAX is not; `prefix*` takes any rest."""
+    """Whether a dotted opcode begins with a dotted prefix: HMMA.16816 is an HMMA, HMMAX is not; `prefix*` takes any
+    rest.
+    """
     if prefix.endswith("*"):
         return opcode.startswith(prefix[:-1])
     return opcode == prefix or opcode.startswith(prefix + ".")

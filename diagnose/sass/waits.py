@@ -37,13 +37,16 @@ _KIND_OF_CAUSE: Mapping[str, str] = {
 
 KINDS: tuple[str, ...] = tuple(sorted(set(_KIND_OF_CAUSE.values()) | {"arithmetic", "instruction_fetch", "other"}))
 
-# A register chain through address arithmetic is followed at most this far back: beyond it the cause is another iteration's.
+# A register chain through address arithmetic is followed at most this far back: beyond it the cause is another
+# iteration's.
 _MAX_STEPS = 256
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Warp samples that wait at `line` for `kind`; `cause` is the instruction that is waited for, where it was found."""
+    """Warp samples that wait at `line` for `kind`; `cause` is the instruction that is waited for, where it was
+    found.
+    """
 
     line: SassLine
     stall: str
@@ -57,7 +60,9 @@ def _variable_latency(instruction: Instruction) -> bool:
 
 
 def _producer(lines: Sequence[SassLine], parsed: Sequence[Instruction | None], at: int) -> int | None:
-    """Index of the variable-latency instruction that last wrote a source register of `lines[at]`; None when none is seen."""
+    """Index of the variable-latency instruction that last wrote a source register of `lines[at]`; None when none is
+    seen.
+    """
     here = parsed[at]
     if here is None or not here.sources:
         return None
@@ -97,8 +102,8 @@ def _classify(
         return "other", None
     if stall == "barrier":
         cause = _nearby(parsed, at, _BARRIERS, 2)
-        return (_KIND_OF_CAUSE[parsed[cause].base], cause) if cause is not None else ("cta_barrier", None)  # type: ignore[union-attr]
-    if stall in {"gmma", "warpgroup_arrive"}:
+        return (_KIND_OF_CAUSE[parsed[cause].base], cause) if cause is not None else ("cta_barrier", None)  # type:
+        ignore[union-attr] if stall in {"gmma", "warpgroup_arrive"}:
         return "wgmma", at
     if stall == "membar":
         return "fence", _nearby(parsed, at, _FENCES, 2)
@@ -123,7 +128,9 @@ def _classify(
                     return "mbarrier", cause
         if here.base == "SYNCS":
             return "mbarrier", at
-        if here.base in {"DEPBAR", "LDGDEPBAR"} or (at > 0 and _nearby(parsed, at, frozenset({"DEPBAR"}), 1) is not None):
+        if here.base in {"DEPBAR", "LDGDEPBAR"} or (
+            at > 0 and _nearby(parsed, at, frozenset({"DEPBAR"}), 1) is not None
+        ):
             # Waits for copy groups when the kernel copies with LDGSTS, for bulk groups otherwise.
             return "copy_group", at
         cause = _producer(lines, parsed, at)

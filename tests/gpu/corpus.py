@@ -90,7 +90,9 @@ def main() -> int:
     binaries.mkdir(parents=True, exist_ok=True)
     kernels = load(folder / "kernels", options.only)
     results: dict[str, dict[str, Any]] = {k["name"]: {"expect": k["expect"], "twin": k.get("twin")} for k in kernels}
-    smi = run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader"], folder, 30)
+    smi = run(
+        ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader"], folder, 30
+    )
     print(f"# {smi[1]} · {time.strftime('%Y-%m-%d')}", flush=True)
 
     if "build" in stages:
@@ -108,7 +110,10 @@ def main() -> int:
                 break
             code, words = run([f"./{slug(kernel['name'])}", *arguments(kernel)], binaries, 60)
             results[kernel["name"]].update(exit=code, line=words.splitlines()[-1] if words else "")
-            print(f"{'ok  ' if code == 0 else 'FAIL'} {kernel['name']}: {words.splitlines()[-1] if words else code}", flush=True)
+            print(
+                f"{'ok  ' if code == 0 else 'FAIL'} {kernel['name']}: {words.splitlines()[-1] if words else code}",
+                flush=True,
+            )
 
     if "sanitize" in stages:
         for kernel in ready:
@@ -133,7 +138,9 @@ def main() -> int:
                 command = ["ncu", "--set", options.set, "--import-source", "yes", "--clock-control", "none", "-f",
                            "-k", f"regex:^{kernel['function']}$", "--launch-count", "1", "-o", str(report)]  # fmt: skip
                 began = time.monotonic()
-                code, words = run([*command, f"./{slug(kernel['name'])}", *arguments(kernel), "--repeats", "0"], binaries, 120)
+                code, words = run(
+                    [*command, f"./{slug(kernel['name'])}", *arguments(kernel), "--repeats", "0"], binaries, 120
+                )
                 results[kernel["name"]].update(profile_s=round(time.monotonic() - began, 1), profiled_exit=code)
                 if code:
                     print(f"PROFILED {kernel['name']}: exit {code} {words[-300:]}", flush=True)
@@ -143,9 +150,14 @@ def main() -> int:
                     continue
                 data = report.read_bytes()
                 pool.submit(_compress, data, options.out / f"{slug(kernel['name'])}.ncu-rep.xz")
-    (options.out / "results.json").write_text(json.dumps({"gpu": smi[1], "date": time.strftime("%Y-%m-%d"), "kernels": results}, indent=1))
+    (options.out / "results.json").write_text(
+        json.dumps({"gpu": smi[1], "date": time.strftime("%Y-%m-%d"), "kernels": results}, indent=1)
+    )
     failed = [n for n, r in results.items() if r.get("exit", 0) or "build" in r or "profile" in r]
-    print(f"# {len(results)} kernels, {len(failed)} failed: {' '.join(failed)}; {time.monotonic() - start:.0f} s", flush=True)
+    print(
+        f"# {len(results)} kernels, {len(failed)} failed: {' '.join(failed)}; {time.monotonic() - start:.0f} s",
+        flush=True,
+    )
     return 1 if failed else 0
 
 
