@@ -55,6 +55,10 @@ class Wait:
     samples: int
 
 
+def _kind_of(instruction: Instruction | None) -> str:
+    return _KIND_OF_CAUSE.get(instruction.base, "other") if instruction is not None else "other"
+
+
 def _variable_latency(instruction: Instruction) -> bool:
     return instruction.base in _KIND_OF_CAUSE
 
@@ -102,8 +106,8 @@ def _classify(
         return "other", None
     if stall == "barrier":
         cause = _nearby(parsed, at, _BARRIERS, 2)
-        return (_KIND_OF_CAUSE[parsed[cause].base], cause) if cause is not None else ("cta_barrier", None)  # type:
-        ignore[union-attr] if stall in {"gmma", "warpgroup_arrive"}:
+        return (_kind_of(parsed[cause]), cause) if cause is not None else ("cta_barrier", None)
+    if stall in {"gmma", "warpgroup_arrive"}:
         return "wgmma", at
     if stall == "membar":
         return "fence", _nearby(parsed, at, _FENCES, 2)
@@ -119,7 +123,7 @@ def _classify(
         if here.base in {"BRA", "NANOSLEEP"} or here.predicate is not None:
             # A try-wait loop: the branch, or the sleep, waits for the predicate that SYNCS.PHASECHK writes.
             cause = _producer(lines, parsed, at)
-            if cause is not None and parsed[cause].base == "SYNCS":  # type: ignore[union-attr]
+            if cause is not None and _kind_of(parsed[cause]) == "mbarrier":
                 return "mbarrier", cause
             if cause is None and here.base in {"BRA", "NANOSLEEP"} and here.predicate is None:
                 # `BRA !P2, …` names its predicate as an operand; the try-wait may stand in a block that jumps here.
@@ -135,7 +139,7 @@ def _classify(
             return "copy_group", at
         cause = _producer(lines, parsed, at)
         if cause is not None:
-            return _KIND_OF_CAUSE[parsed[cause].base], cause  # type: ignore[union-attr]
+            return _kind_of(parsed[cause]), cause
         if stall == "long_scoreboard":
             # Long scoreboard is L1TEX by definition (global, local, texture); the load was not found near enough.
             bases = {instruction.base for instruction in parsed if instruction is not None}
