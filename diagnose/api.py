@@ -1,0 +1,451 @@
+"""The steps in order, usable as a library: collect, read, facts and limits, rules, verdict, document.
+
+from diagnose.api import Options, diagnose_reports
+document = diagnose_reports([Path("run.ncu-rep")], Options()).document
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from diagnose import engine, facts, problem, program
+from diagnose.bundled import bundled
+from diagnose.collect.plan import Plan, Selection
+from diagnose.collect.run import Collected, CollectOptions, collect
+from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
+from diagnose.gpus import catalogue
+from diagnose.model import Ceiling, KernelProfile, Profile, Scalar
+from diagnose.packfile import nearest
+from diagnose.profile import read_reports
+from diagnose.report import Diagnosed, Document, ReportOptions, build
+from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, load_packs, metrics_needed, weights
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What applies to recorded reports and live runs alike. `rules` are folders of packs beside the core pack."""
+
+    rules: tuple[Path, ...] = ()
+    disable: tuple[str, ...] = ()
+    problem: str | None = None
+    useful_flops: str | None = None
+    kernel: str | None = None
+    all_facts: bool = False
+    raw_metrics: bool = False
+    source: bool = True
+    timeout_s: float | None = None
+    ncu: str | None = None
+
+
+@dataclass(frozen=True)
+class Live:
+    """How a program is profiled. `profile` is where the report goes: a free name, or one that `free_paths` reserved."""
+
+    profile: Path
+    max_launches: int = 50
+    clock_control: str = "none"
+    cache_control: str = "all"
+    replay: str = "kernel"
+    graph: str = "node"
+    target_output: Path | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The document, and what a live run left behind."""
+
+    document: Document
+    profile: Profile
+    collected: Collected | None = None
+
+
+# --- rules ---
+
+
+def load_rules(options: Options) -> tuple[Pack, ...]:
+    """The core pack, then the given ones. `options.disable` turns rules off as a pack's own `disable` does."""
+    packs = load_packs([bundled("rules"), *options.rules], facts.units())
+    if not options.disable:
+        return packs
+    known = {rule.id for pack in packs for rule in pack.rules}
+    for name in options.disable:
+        if name not in known:
+            raise DiagnoseError(f"there is no rule {name!r} to disable{nearest(name, known)}", "diagnose rules list")
+    core = packs[0]
+    return (replace(core, disable=tuple(dict.fromkeys((*core.disable, *options.disable)))), *packs[1:])
+
+
+def fact_needs() -> Mapping[str, tuple[str, ...]]:
+    """Fact -> the ncu metrics that it needs."""
+    return {name: definition.needs for name, definition in facts.CATALOGUE.items()}
+
+
+# Counted by address or opcode: they come with the sections SourceCounters and InstructionStats, not by name.
+_WITH_SECTIONS = re.compile(
+    r"^(?:inst_executed|thread_inst_executed.*|memory_.*|sass__.*|smsp__pcsamp_.*|diagnose__.*)$"
+)
+# Collected with the launch or the device: ncu gives them with every result.
+_ALWAYS = re.compile(r"^(?:launch__.*|device__attribute_.*|profiler__.*)$")
+_NAMED = re.compile(r"^[a-z0-9]+__[A-Za-z0-9_.]+$")
+# What the document shows beside what rules ask for: the duration, the clock, and traffic at L1, shared memory and L2.
+_SHOWN = (
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.avg.per_second",
+    "sm__cycles_elapsed.max",
+    "smsp__inst_executed.sum",
+    "lts__t_sectors_op_read.sum",
+    "lts__t_sectors_op_write.sum",
+    "lts__t_sector_hit_rate.pct",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+)
+
+
+def live_metrics(packs: Sequence[Pack]) -> tuple[str, ...]:
+    """The metrics that a live run names to ncu: what the rules in force need, and the facts that those facts use."""
+    needs = fact_needs()
+    wanted = {*metrics_needed(packs, needs), *_SHOWN, *(metric for metrics in needs.values() for metric in metrics)}
+    return tuple(
+        sorted(
+            name for name in wanted if _NAMED.match(name) and not (_WITH_SECTIONS.match(name) or _ALWAYS.match(name))
+        )
+    )
+
+
+# --- diagnosing ---
+
+
+@cache
+def _ceilings(name: str, sm: int) -> tuple[catalogue.Product | None, Mapping[str, Ceiling]]:
+    product = catalogue.product(name, sm)
+    known = catalogue.ceilings(product) if product is not None else {}
+    return product, {resource: ceiling for resource, ceiling in known.items() if ceiling is not None}
+
+
+_FINGERPRINT = (
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.max",
+    "smsp__inst_executed.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+)
+
+
+def repeated_counters(kernels: Sequence[KernelProfile]) -> frozenset[int]:
+    """Indices of results that hold the very counters of a different launch of the same run (field notes, trap 15)."""
+    groups: dict[tuple[object, ...], list[KernelProfile]] = {}
+    for kernel in kernels:
+        values = tuple(kernel.number(name) for name in _FINGERPRINT)
+        # Time and cycles both to the last digit, and instructions or bytes besides: no two launches agree in that.
+        if values[0] and values[1] and any(values[2:]):
+            groups.setdefault((kernel.run, *values), []).append(kernel)
+    repeated: set[int] = set()
+    for members in groups.values():
+        configurations = {
+            (k.demangled or k.name, k.number("launch__grid_size"), k.number("launch__block_size")) for k in members
+        }
+        if len(configurations) > 1:
+            repeated.update(kernel.index for kernel in members)
+    return frozenset(repeated)
+
+
+def matching(kernels: Sequence[KernelProfile], wanted: str) -> list[KernelProfile]:
+    """The results that `--kernel` names: a function name, or `regex:EXPRESSION` found anywhere in it."""
+    if wanted.startswith("regex:"):
+        try:
+            pattern = re.compile(wanted.removeprefix("regex:"))
+        except re.error as error:
+            raise DiagnoseError(
+                f"--kernel {wanted!r} is no regular expression: {error}", "diagnose --kernel NAME …"
+            ) from None
+        return [k for k in kernels if pattern.search(k.name) or pattern.search(k.demangled)]
+    return [k for k in kernels if wanted in (k.name, k.demangled)]
+
+
+def _selected(profile: Profile, wanted: str | None) -> Sequence[KernelProfile]:
+    if wanted is None:
+        return profile.kernels
+    found = matching(profile.kernels, wanted)
+    if not found:
+        names = sorted({kernel.name for kernel in profile.kernels})
+        raise DiagnoseError(
+            f"no kernel of {len(profile.kernels)} matches --kernel {wanted}{nearest(wanted, names)}",
+            f"the kernels are: {', '.join(names)[:400]}",
+            EXIT_NOTHING_MEASURED,
+        )
+    return found
+
+
+def _declared_for(kernels: Sequence[KernelProfile], declared: Mapping[str, Scalar]) -> tuple[str | None, list[str]]:
+    """The kernel (full name) that the declared work belongs to: the one that takes the most time."""
+    if not declared:
+        return None, []
+    spent: dict[str, float] = {}
+    for kernel in kernels:
+        spent[kernel.demangled] = spent.get(kernel.demangled, 0.0) + (kernel.number("gpu__time_duration.sum") or 0.0)
+    if not spent:
+        return None, []
+    chosen = max(spent, key=lambda name: spent[name])
+    if len(spent) == 1:
+        return chosen, []
+    short = next(kernel.name for kernel in kernels if kernel.demangled == chosen)
+    return chosen, [
+        f"the declared work is taken for {short}, the longest of {len(spent)} kernels (--kernel NAME chooses)"
+    ]
+
+
+def _about_workloads(profile: Profile) -> list[str]:
+    """What cannot be said about ranges and graphs."""
+    found = []
+    for number, run in enumerate(profile.runs):
+        others = [k.workload for k in profile.kernels if k.run == number and k.workload != "kernel"]
+        if others:
+            kinds = " and ".join(sorted({f"{others.count(kind)} {kind} result(s)" for kind in others}))
+            found.append(
+                f"{run.source}: {kinds}: counters are sums over everything that ran inside, so grid, block, occupancy, "
+                "waves, instructions by address and the single kernels' names are not known "
+                "(record with --replay-mode kernel and --graph-profiling node to get kernels)"
+            )
+    return found
+
+
+def examine(
+    profile: Profile,
+    packs: Sequence[Pack],
+    options: Options,
+    warnings: Sequence[str] = (),
+    declared: Mapping[str, Scalar] | None = None,
+) -> Document:
+    """Diagnoses every result of a profile and builds the document. `declared` replaces what the options declare."""
+    if declared is None:
+        declared = problem.declared(options.problem, options.useful_flops)
+    kernels = _selected(profile, options.kernel)
+    rules = [rule for rule in active_rules(packs) if rule.scope == "kernel"]
+    weigh = weights(packs)
+    repeated = repeated_counters(profile.kernels)
+    owner, notes = _declared_for(kernels, declared)
+    items = []
+    for kernel in kernels:
+        known: dict[str, Scalar] = dict(declared) if kernel.demangled == owner else {}
+        if kernel.index in repeated:
+            known["counters_repeat"] = True
+        items.append(_diagnose(kernel, rules, weigh, known))
+    named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
+    return build(
+        profile,
+        items,
+        packs,
+        program.examine([item.context for item in items]),
+        [*warnings, *named, *_about_workloads(profile), *notes],
+        ReportOptions(options.all_facts, options.raw_metrics),
+    )
+
+
+def _left_out_by_filter(profile: Profile, kernels: Sequence[KernelProfile]) -> list[str]:
+    left = len(profile.kernels) - len(kernels)
+    return [f"{left} results that do not match --kernel are left out"] if left else []
+
+
+def _diagnose(
+    kernel: KernelProfile, rules: Sequence[Rule], weigh: Mapping[str, float], declared: Mapping[str, Scalar]
+) -> Diagnosed:
+    sm = facts.architecture_number(kernel)
+    name = kernel.text("device__attribute_display_name") or ""
+    product, ceilings = _ceilings(name, sm) if sm is not None else (None, {})
+    paths = catalogue.architecture(sm).paths if sm is not None else frozenset()
+    context = facts.context(kernel, ceilings, paths, declared)
+    return Diagnosed(context, engine.diagnose_kernel(context, rules, weigh), product)
+
+
+# --- the three ways in ---
+
+
+@dataclass
+class _Rules:
+    """Loads the packs while a report is read in a child process."""
+
+    options: Options
+    packs: tuple[Pack, ...] = ()
+    error: BaseException | None = None
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+    def start(self) -> _Rules:
+        self.thread = threading.Thread(target=self._load, daemon=True)
+        self.thread.start()
+        return self
+
+    def _load(self) -> None:
+        try:
+            self.packs = load_rules(self.options)
+        except BaseException as error:
+            self.error = error
+
+    def get(self) -> tuple[Pack, ...]:
+        assert self.thread is not None
+        self.thread.join()
+        if self.error is not None:
+            raise self.error
+        return self.packs
+
+
+def diagnose_reports(paths: Sequence[Path], options: Options, packs: Sequence[Pack] | None = None) -> Result:
+    """Recorded reports (or folders of them), diagnosed together."""
+    declared = problem.declared(options.problem, options.useful_flops)
+    loading = _Rules(options).start() if packs is None else None
+    profile = read_reports(
+        paths,
+        timeout_s=options.timeout_s or 300.0,
+        source=options.source,
+        ncu=Path(options.ncu) if options.ncu else None,
+    )
+    rules = packs if packs is not None else loading.get() if loading else ()
+    return Result(examine(profile, rules, options, declared=declared), profile)
+
+
+def diagnose_program(
+    target: Sequence[str],
+    live: Live,
+    options: Options,
+    progress: Progress,
+    packs: Sequence[Pack] | None = None,
+    declared: Mapping[str, Scalar] | None = None,
+) -> Result | Collected:
+    """Runs a program under ncu and diagnoses what was profiled.
+
+    Returns the bare `Collected` where the run was interrupted before anything was written.
+    """
+    if declared is None:
+        declared = problem.declared(options.problem, options.useful_flops)
+    packs = load_rules(options) if packs is None else packs
+    plan = Plan(
+        metrics=live_metrics(packs),
+        selection=Selection(kernel=options.kernel, max_launches=live.max_launches),
+        clock_control=live.clock_control,
+        cache_control=live.cache_control,
+        replay=live.replay,
+        graph=live.graph,
+        import_source=options.source,
+        apply_rules=False,
+    )
+    collected = collect(
+        CollectOptions(
+            target=tuple(target),
+            profile=live.profile,
+            plan=plan,
+            ncu=options.ncu,
+            timeout_s=options.timeout_s,
+            target_output=live.target_output,
+        ),
+        progress,
+    )
+    if collected.profile is None:
+        return collected
+    progress(f"profiled {collected.profiled} launches; reading {collected.profile}")
+    profile = read_reports([collected.profile], source=options.source, ncu=collected.ncu_path)
+    runs = tuple(
+        replace(
+            run,
+            ncu_version=run.ncu_version or collected.ncu_version,
+            clock_control=collected.clock_control,
+            cache_control=collected.cache_control,
+            replay=collected.replay,
+            target_exit=collected.target_exit,
+        )
+        for run in profile.runs
+    )
+    profile = replace(profile, runs=runs)
+    if collected.interrupted or collected.timed_out:
+        profile = replace(profile, lost=(*profile.lost, "launches after the program was stopped"))
+    warnings = [*collected.warnings, *(f"left out: {line}" for line in collected.left_out)]
+    document = examine(profile, packs, replace(options, kernel=None), warnings, declared)
+    return Result(document, profile, collected)
+
+
+def diagnose_reference_kernel(
+    spec: str, live: Live, options: Options, progress: Progress, packs: Sequence[Pack] | None = None
+) -> Result | Collected:
+    """Builds, runs and diagnoses a bundled kernel: `kernel:NAME[,param=value…]`. Its own work counts as declared."""
+    from diagnose.collect.kernels import build_kernel, kernel_arguments, parse_spec, work_of
+
+    kernel, params = parse_spec(spec)
+    work = work_of(kernel, params)
+    declared: dict[str, Scalar] = {f"useful_{name}": amount for name, amount in work.items() if amount > 0}
+    declared.update(problem.declared(options.problem, options.useful_flops))
+    built = build_kernel(kernel, progress=progress)
+    target = (str(built), *kernel_arguments(kernel, params, repeats=0))
+    chosen = options if options.kernel else replace(options, kernel=f"regex:^{kernel.function}$")
+    return diagnose_program(target, live, chosen, progress, packs, declared)
+
+
+# --- gates ---
+
+
+def check_gates(gates: Sequence[str], packs: Sequence[Pack]) -> None:
+    """Raises for a `--fail-on` value that can never hold."""
+    rules = {rule.id for pack in packs for rule in pack.rules} | set(program.RULES)
+    known = {*CLASSES, *SEVERITIES, *rules, "target"}
+    for gate in gates:
+        if gate not in known:
+            raise DiagnoseError(
+                f"--fail-on {gate!r} is no class, severity or rule{nearest(gate, known)}",
+                f"--fail-on takes a class ({', '.join(CLASSES)}), a severity ({', '.join(SEVERITIES)}), target, or a "
+                "rule of `diagnose rules list`",
+            )
+
+
+def gates_that_hold(document: Mapping[str, Any], gates: Sequence[str]) -> list[str]:
+    """The gates that hold, each with what holds it.
+
+    A class holds where a verdict, or a finding of warning or worse, is of that class; a severity where a finding is
+    that bad or worse; a rule where it is a verdict or a finding of any severity; `target` where a program failed.
+    """
+    held = []
+    for gate in gates:
+        cause = _holds(document, gate)
+        if cause:
+            held.append(f"--fail-on {gate}: {cause}")
+    return held
+
+
+def _holds(document: Mapping[str, Any], gate: str) -> str | None:
+    if gate == "target":
+        return next(
+            (f"the program ended with status {r['target_exit']}" for r in document["runs"] if r["target_exit"]), None
+        )
+    places = [(k["name"], k["verdict"], k["findings"]) for k in document["kernels"]]
+    places.append(("the program", None, document["program"]["findings"]))
+    for name, verdict, findings in places:
+        open_ = [one for one in findings if not one.get("accepted")]
+        accepted = {one["rule"] for one in findings if one.get("accepted")}
+        if verdict and verdict["rule"] not in accepted and gate in (verdict["class"], verdict["rule"]):
+            return f"{name} is {verdict['rule']} ({verdict['class']})"
+        for one in open_:
+            bad = SEVERITIES.index(one["severity"])
+            serious = bad <= SEVERITIES.index("warning")
+            if (
+                gate == one["rule"]
+                or (gate == one["class"] and serious)
+                or (gate in SEVERITIES and bad <= SEVERITIES.index(gate))
+            ):
+                return f"{name} has {one['rule']} ({one['severity']})"
+    return None
+
+
+def exit_code(document: Mapping[str, Any], gates: Sequence[str] = ()) -> int:
+    """0, 1 where a gate holds, 3 where nothing could be said about any kernel."""
+    if gates_that_hold(document, gates):
+        return EXIT_GATE
+    if all(kernel["verdict"]["class"] == "unknown" for kernel in document["kernels"]):
+        return EXIT_NOTHING_MEASURED
+    return EXIT_OK

@@ -1,0 +1,534 @@
+"""The command line: parse, call, print. What the words mean is decided in `commandline`, what is done in `api`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from diagnose import __version__, commandline
+from diagnose.commandline import OptionNames
+from diagnose.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_NOTHING_MEASURED, EXIT_OK, EXIT_USAGE, DiagnoseError
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+job_app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+verbs_app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+rules_app = typer.Typer(add_completion=False, help="The rules and the team packs.", rich_markup_mode=None)
+kernels_app = typer.Typer(add_completion=False, help="The bundled reference kernels.", rich_markup_mode=None)
+verbs_app.add_typer(rules_app, name="rules")
+verbs_app.add_typer(kernels_app, name="kernels")
+
+_FORMATS = ("text", "json", "jsonl", "md", "sarif", "junit")
+_FORMAT = typer.Option("text", "--format", metavar="|".join(_FORMATS), help="What goes to stdout.")
+_LIST_FORMAT = typer.Option("text", "--format", metavar="text|json", help="What goes to stdout.")
+_RULES = typer.Option([], "--rules", metavar="DIR", help="Adds a pack of rules (repeatable).")
+_CONFIG = typer.Option(None, "--config", metavar="FILE", help="The only configuration read.")
+_CHOICES = {
+    "--clock-control": ("none", "base"),
+    "--cache-control": ("all", "none"),
+    "--replay": ("kernel", "application", "range", "app-range"),
+    "--facts": ("all", "cited"),
+}
+
+
+def _chosen(option: str, value: str, choices: Sequence[str]) -> str:
+    from diagnose.packfile import nearest
+
+    if value not in choices:
+        raise DiagnoseError(
+            f"{option} {value!r} is not one of {', '.join(choices)}{nearest(value, choices)}", f"{option} {choices[0]}"
+        )
+    return value
+
+
+# --- the main job ---
+
+
+@job_app.command(
+    help="""Says why a CUDA kernel is slow.
+
+    TARGET is a program with its arguments (runs it under Nsight Compute), recorded reports or folders of them (no GPU
+    needed), or kernel:NAME[,param=value...] for a bundled kernel. Options of diagnose come before a program;
+    everything after it is the program's own.
+
+    \b
+    Other commands (diagnose COMMAND --help):
+      doctor     what is here, and the remedy for what is missing
+      static     the data paths in a binary's machine code: no GPU
+      kernels    list, build, run: the bundled kernels
+      rules      list, explain, new, test, accuracy: the rules and packs
+      facts      the facts that rules may use
+      ceilings   the rates that a GPU sustains
+      compare    two reports, kernel by kernel
+      ablate     one variable swept, with a curve
+      open       shows an HTML report in the browser
+    A program of such a name: ./static or -- static
+
+    \b
+    Exit codes: 0 diagnosed, 1 a gate holds, 2 wrong usage or unreadable input,
+    3 nothing could be measured or said, 130 interrupted
+    """
+)
+def job(
+    target: list[str] = typer.Argument(None, metavar="TARGET [ARGS]...", show_default=False),
+    form: str = _FORMAT,
+    json_file: str = typer.Option(None, "--json", metavar="FILE", help="Also writes the JSON there."),
+    html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Names the HTML (diagnose-report.html)."),
+    no_html: bool = typer.Option(False, "--no-html", help="Writes no HTML."),
+    rules: list[str] = _RULES,
+    config: str = _CONFIG,
+    fail_on: list[str] = typer.Option(
+        [], "--fail-on", metavar="X", help="Exit 1 if X holds: class, severity or worse, rule, target (repeatable)."
+    ),
+    problem: str = typer.Option(
+        None, "--problem", metavar="SPEC", help="gemm:M,N,K,TYPE or attention:B,H,SQ,SK,D,causal or bytes=N,flops=N."
+    ),
+    useful_flops: str = typer.Option(None, "--useful-flops", metavar="N", help="The operations that are needed."),
+    facts: str = typer.Option("cited", "--facts", metavar="all", help="all: every fact, rejected rule and raw metric."),
+    kernel: str = typer.Option(None, "-k", "--kernel", metavar="NAME", help="Only these: a name or regex:EXPR."),
+    max_launches: int = typer.Option(50, "--max-launches", metavar="N", min=1, help="Profiles at most N launches."),
+    clock_control: str = typer.Option("none", "--clock-control", metavar="none|base", help="ncu's clock control."),
+    cache_control: str = typer.Option("all", "--cache-control", metavar="all|none", help="all: flushed each pass."),
+    replay: str = typer.Option("kernel", "--replay", metavar="MODE", help="kernel, application, range or app-range."),
+    ncu: str = typer.Option(None, "--ncu", metavar="PATH", help="The ncu (else DIAGNOSE_NCU, PATH, CUDA's places)."),
+    timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Stops after S seconds."),
+    target_output: str = typer.Option(None, "--target-output", metavar="FILE", help="Keeps its output there."),
+    redact: bool = typer.Option(False, "--redact", help="Without hosts, user paths, arguments and source text."),
+    no_source: bool = typer.Option(False, "--no-source", help="Without source text."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Every kernel and finding in the text."),
+    no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
+    version: bool = typer.Option(False, "--version", help="Prints the version."),
+) -> int:  # fmt: skip
+    from diagnose.job import Job, run
+
+    if version:
+        print(f"diagnose {__version__}")
+        return EXIT_OK
+    if not target:
+        raise DiagnoseError("no target was named: a program, a report or kernel:NAME", "diagnose --help")
+    return run(
+        Job(
+            target=tuple(target),
+            live=not commandline.is_report(target[0]),
+            form=_chosen("--format", form, _FORMATS),
+            json_file=Path(json_file) if json_file else None,
+            html=Path(html) if html else None,
+            no_html=no_html,
+            rules=tuple(Path(one) for one in rules),
+            config=Path(config) if config else None,
+            fail_on=tuple(fail_on),
+            problem=problem,
+            useful_flops=useful_flops,
+            all_facts=_chosen("--facts", facts, _CHOICES["--facts"]) == "all",
+            kernel=kernel,
+            max_launches=max_launches,
+            clock_control=_chosen("--clock-control", clock_control, _CHOICES["--clock-control"]),
+            cache_control=_chosen("--cache-control", cache_control, _CHOICES["--cache-control"]),
+            replay=_chosen("--replay", replay, _CHOICES["--replay"]),
+            ncu=ncu,
+            timeout_s=timeout,
+            target_output=Path(target_output) if target_output else None,
+            redact=redact,
+            no_source=no_source,
+            verbose=verbose,
+            color=not no_color,
+        )
+    )
+
+
+# --- verbs ---
+
+
+def _print_json(value: Mapping[str, Any]) -> None:
+    from diagnose.output import to_stdout
+
+    to_stdout(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns by their widest cell; the last one runs on."""
+    from diagnose.output import one_line, to_stdout
+
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, [*widths[:-1], 0], strict=True)).rstrip() for row in cells]
+    to_stdout("\n".join(lines) + "\n" if lines else "")
+
+
+def _json_wanted(form: str) -> bool:
+    return _chosen("--format", form, ("text", "json")) == "json"
+
+
+def _not_here(what: str, instead: str) -> DiagnoseError:
+    return DiagnoseError(f"`diagnose {what}` is not in this version ({__version__})", instead)
+
+
+@verbs_app.command(help="What is on this machine, and the exact remedy for what is missing.")
+def doctor(form: str = _LIST_FORMAT) -> int:
+    from diagnose.doctor import examine
+
+    wants_json = _json_wanted(form)
+    checks = examine()
+    if wants_json:
+        rows = [{"name": c.name, "status": c.status, "value": c.value, "remedy": c.remedy or None} for c in checks]
+        _print_json({"checks": rows})
+        return EXIT_OK
+    signs = {"ok": "✓", "warning": "!", "missing": "✗"}
+    lines = []
+    for check in checks:
+        lines.append((signs.get(check.status, "?"), check.name, check.value))
+        if check.remedy:
+            lines.append(("", "", f"→ {check.remedy}"))
+    _print_table(lines)
+    return EXIT_OK
+
+
+@verbs_app.command(name="facts", help="The catalogue of facts that rules may use.")
+def facts_(form: str = _LIST_FORMAT) -> int:
+    from diagnose import facts
+
+    found = facts.CATALOGUE.values()
+    if _json_wanted(form):
+        rows = [{"name": d.name, "unit": d.unit, "needs": list(d.needs), "code": d.code, "doc": d.doc} for d in found]
+        _print_json({"facts": rows})
+    else:
+        _print_table([(d.name, d.unit, d.doc) for d in found])
+    return EXIT_OK
+
+
+def _packs(rules: Sequence[str], config: str | None) -> Any:
+    from diagnose import config as configuration
+    from diagnose.api import Options, load_rules
+
+    settings = configuration.load(Path(config) if config else None)
+    return load_rules(Options(rules=(*settings.packs, *map(Path, rules)), disable=settings.disable))
+
+
+@rules_app.command("list", help="The rules in force, with class, status and what they need.")
+def rules_list(form: str = _LIST_FORMAT, rules: list[str] = _RULES, config: str = _CONFIG) -> int:
+    from diagnose import program
+    from diagnose.api import fact_needs
+    from diagnose.rules import active_rules, rule_metrics
+
+    wants_json = _json_wanted(form)
+    active = active_rules(_packs(rules, config))
+    if wants_json:
+        needs = fact_needs()
+        rows: list[dict[str, Any]] = [
+            {
+                "id": rule.id,
+                "pack": rule.pack,
+                "class": rule.klass,
+                "status": rule.status,
+                "article": rule.article,
+                "needs": list(rule_metrics(rule, needs)),
+                "title": rule.title,
+                "scope": rule.scope,
+            }
+            for rule in active
+        ]
+        rows += [
+            {**program.RULE_ROWS[name], "id": name, "pack": "core"}
+            for name in program.RULES
+            if name in program.RULE_ROWS
+        ]
+        _print_json({"rules": rows})
+    else:
+        _print_table([(rule.id, rule.klass, rule.status, rule.title) for rule in active])
+    return EXIT_OK
+
+
+@rules_app.command("explain", help="One rule: its conditions, why, what to try, and when it is wrong.")
+def rules_explain(
+    rule_id: str = typer.Argument(..., metavar="ID"), form: str = _LIST_FORMAT, rules: list[str] = _RULES,
+    config: str = _CONFIG,
+) -> int:  # fmt: skip
+    from diagnose import explain
+
+    wants_json = _json_wanted(form)
+    page = explain.page(rule_id, _packs(rules, config))
+    if wants_json:
+        _print_json(page)
+    else:
+        from diagnose.output import to_stdout
+
+        to_stdout(explain.text(page))
+    return EXIT_OK
+
+
+@rules_app.command("test", help="Checks the core pack, or DIR beside it, with every rule's own examples.")
+def rules_test(folder: str = typer.Argument(None, metavar="[DIR]"), form: str = _LIST_FORMAT) -> int:
+    from diagnose.api import Options, load_rules
+    from diagnose.output import report_error, to_stdout
+
+    wants_json = _json_wanted(form)
+    try:
+        packs = load_rules(Options(rules=(Path(folder),) if folder else ()))
+    except DiagnoseError as error:
+        report_error(error)
+        return EXIT_GATE
+    rows = [
+        {
+            "pack": pack.name,
+            "version": pack.version,
+            "rules": len(pack.rules),
+            "firing": sum(1 + len(rule.examples.fires) for rule in pack.rules),
+            "silent": sum(len(rule.examples.silent) for rule in pack.rules),
+        }
+        for pack in packs
+    ]
+    if wants_json:
+        _print_json({"packs": rows})
+    else:
+        to_stdout(
+            "".join(
+                f"{r['pack']} {r['version']}: {r['rules']} rules, {r['firing']} firing and {r['silent']} silent examples\n"
+                for r in rows
+            )
+        )
+    return EXIT_OK
+
+
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@rules_app.command("new", help="Writes a rule with every key (not in this version).", context_settings=_ANYTHING)
+def rules_new() -> int:
+    raise _not_here(
+        "rules new", "diagnose rules explain tail-wave    (shows a rule; copy one of the core pack's files)"
+    )
+
+
+@rules_app.command("accuracy", help="Verdicts against known causes (not in this version).", context_settings=_ANYTHING)
+def rules_accuracy() -> int:
+    raise _not_here("rules accuracy", "diagnose rules test    (checks every rule's own examples)")
+
+
+@kernels_app.command("list", help="The kernels, with the verdict each should get.")
+def kernels_list(form: str = _LIST_FORMAT) -> int:
+    from diagnose.collect.kernels import list_kernels
+
+    wants_json = _json_wanted(form)
+    rows: list[Any] = list_kernels()
+    if wants_json:
+        _print_json({"kernels": rows})
+    else:
+        _print_table(
+            [
+                (
+                    row["name"],
+                    row["expect"],
+                    ",".join(row["archs"]),
+                    ",".join(f"{name}={value}" for name, value in row["params"].items()),
+                )
+                for row in rows
+            ]
+        )
+    return EXIT_OK
+
+
+_SPEC = typer.Argument(..., metavar="NAME[,param=value...]")
+_ARCH = typer.Option(None, "--arch", metavar="sm_XX", help="The architecture to build for.")
+
+
+@kernels_app.command("build", help="Builds a kernel with nvcc and prints the program's path.")
+def kernels_build(spec: str = _SPEC, arch: str = _ARCH, form: str = _LIST_FORMAT) -> int:
+    from diagnose.collect.kernels import build_kernel, parse_spec
+    from diagnose.output import to_stderr, to_stdout
+
+    wants_json = _json_wanted(form)
+    kernel, _ = parse_spec(spec)
+    built = build_kernel(kernel, arch, to_stderr)
+    if wants_json:
+        _print_json({"name": kernel.name, "program": str(built)})
+    else:
+        to_stdout(f"{built}\n")
+    return EXIT_OK
+
+
+@kernels_app.command("run", help="Builds and runs a kernel, checks its result and prints its time.")
+def kernels_run(
+    spec: str = _SPEC,
+    arch: str = _ARCH,
+    timeout: float = typer.Option(600.0, "--timeout", metavar="S", min=0.001, help="Stops it after S seconds."),
+    form: str = _LIST_FORMAT,
+) -> int:
+    from diagnose.collect.kernels import parse_spec, run_kernel
+    from diagnose.output import to_stderr, to_stdout
+
+    wants_json = _json_wanted(form)
+    kernel, params = parse_spec(spec)
+    result = run_kernel(kernel, params, arch, timeout_s=timeout, progress=to_stderr)
+    if wants_json:
+        _print_json(
+            {
+                "name": kernel.name,
+                "params": params,
+                "time_us": result.time_us,
+                "rate": result.rate,
+                "rate_unit": result.rate_unit,
+                "error": result.error,
+                "tolerance": result.tolerance,
+                "ok": result.ok,
+            }
+        )
+    else:
+        to_stdout(f"{result.line}\n")
+    return EXIT_OK if result.ok else EXIT_GATE
+
+
+@verbs_app.command(help="The rates that known GPUs sustain (measuring this machine's is not in this version).")
+def ceilings(form: str = _LIST_FORMAT) -> int:
+    from diagnose.ceilings import rows
+
+    wants_json = _json_wanted(form)
+    from diagnose.collect import host
+    from diagnose.output import to_stderr
+
+    found = rows()
+    if present := host.gpus():
+        names = ", ".join(dict.fromkeys(gpu.name for gpu in present))
+        to_stderr(
+            f"warning: this version does not measure the ceilings of {names}; these are recorded and data-sheet ones"
+        )
+    if wants_json:
+        _print_json({"measured": False, "ceilings": found})
+    else:
+        from diagnose.render.format import quantity
+
+        _print_table(
+            [(r["gpu"], r["resource"], quantity(r["value"], r["unit"]), f"{r['source']}, {r['date']}") for r in found]
+        )
+    return EXIT_OK
+
+
+@verbs_app.command("open", help="Shows an HTML report in the browser.")
+def open_(file: str = typer.Argument(..., metavar="FILE")) -> int:
+    import webbrowser
+
+    path = Path(file)
+    if not path.is_file():
+        raise DiagnoseError(f"{file} does not exist", "diagnose REPORT    (writes diagnose-report.html)")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise DiagnoseError(f"{file} is no HTML file", f"diagnose {file}    (writes one)")
+    address = path.resolve().as_uri()
+    if not webbrowser.open(address):
+        raise DiagnoseError("no browser could be started here", f"open {address}", EXIT_NOTHING_MEASURED)
+    return EXIT_OK
+
+
+@verbs_app.command(help="The data paths in a binary's machine code: no GPU.")
+def static(
+    file: str = typer.Argument(..., metavar="FILE"), form: str = _FORMAT, rules: list[str] = _RULES,
+    config: str = _CONFIG, verbose: bool = typer.Option(False, "--verbose", "-v"),
+    no_color: bool = typer.Option(False, "--no-color"),
+) -> int:  # fmt: skip
+    import importlib
+
+    from diagnose.output import print_document
+
+    _chosen("--format", form, _FORMATS)
+    try:
+        analyse: Callable[..., Mapping[str, Any]] = importlib.import_module("diagnose.static").analyse
+    except ModuleNotFoundError:
+        raise _not_here("static", "diagnose doctor    (lists the disassemblers found here)") from None
+    print_document(analyse(Path(file)), form, verbose=verbose, color=not no_color)
+    return EXIT_OK
+
+
+@verbs_app.command(help="Two reports, kernel by kernel (not in this version).", context_settings=_ANYTHING)
+def compare() -> int:
+    raise _not_here("compare", "diagnose BEFORE AFTER    (diagnoses both reports together)")
+
+
+@verbs_app.command(help="One variable swept, with a curve (not in this version).", context_settings=_ANYTHING)
+def ablate() -> int:
+    raise _not_here("ablate", "diagnose kernel:NAME,param=value    (one point at a time)")
+
+
+# --- entry ---
+
+
+def _options_of(command: Any) -> dict[str, bool]:
+    """Option name -> whether a value follows, of a command and those below it."""
+    found = {"--help": False}
+    for parameter in command.params:
+        for name in (*parameter.opts, *parameter.secondary_opts):
+            if name.startswith("-"):
+                found[name] = not parameter.is_flag
+    for inner in getattr(command, "commands", {}).values():
+        found.update(_options_of(inner))
+    return found
+
+
+def _usage(error: Any, names: OptionNames) -> DiagnoseError:
+    from diagnose.packfile import nearest
+
+    option = getattr(error, "option_name", None)
+    if option is not None and type(error).__name__ == "NoSuchOption":
+        known = [*names.job, *names.verbs]
+        return DiagnoseError(f"there is no option {option}{nearest(option, known)}", "diagnose --help")
+    message = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".")
+    return DiagnoseError(message[:1].lower() + message[1:], "diagnose --help")
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    commands = typer.main.get_command(job_app), typer.main.get_command(verbs_app)
+    names = OptionNames(_options_of(commands[0]), _options_of(commands[1]))
+    if not arguments:
+        arguments = ["--help"]
+    call = commandline.read(arguments, names)
+    command: Any = commands[0] if call.verb is None else commands[1]
+    try:
+        result = command.main(args=list(call.arguments), prog_name="diagnose", standalone_mode=False)
+    except _UsageError as error:
+        raise _usage(error, names) from None
+    except typer.Exit as error:
+        return int(error.exit_code)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _wants_color_off() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; every failure ends in one `error:` and one `hint:` line. Returns the exit code."""
+    from diagnose import output
+
+    _wants_color_off()
+    try:
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except DiagnoseError as error:
+        output.report_error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        output.report_error(DiagnoseError("interrupted", "run the same command again", EXIT_INTERRUPTED))
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        output.quiet_broken_pipe()
+        return EXIT_OK
+    except Exception as error:
+        if os.environ.get("DIAGNOSE_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        again = "run it again with DIAGNOSE_DEBUG=1 and report the traceback: this is a bug in diagnose"
+        output.report_error(DiagnoseError(f"unexpected {what}", again))
+        return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

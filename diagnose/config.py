@@ -1,0 +1,100 @@
+"""Configuration: `diagnose.toml`, or `[tool.diagnose]` in pyproject.toml, of this folder or one above it.
+
+packs = ["perf/rules"]          folders of rules, relative to the file
+disable = ["slow-math"]         rules that are not asked
+fail-on = ["critical"]          gates, as --fail-on
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnose.errors import DiagnoseError
+from diagnose.packfile import nearest
+
+KEYS = ("packs", "disable", "fail-on", "accept")
+NAME = "diagnose.toml"
+_MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the configuration says; `file` is None where there is none."""
+
+    file: Path | None = None
+    packs: tuple[Path, ...] = ()
+    disable: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def load(named: Path | None, folder: Path | None = None) -> Config:
+    """The configuration of `named` (the only one then), else of the nearest file at or above `folder`."""
+    if named is not None:
+        table = _read(named)
+        section = table.get("tool", {}).get("diagnose") if named.name == "pyproject.toml" else table
+        return _checked(named, section if section is not None else {})
+    for place in (start := (folder or Path.cwd()).absolute(), *start.parents):
+        if (place / NAME).is_file():
+            return _checked(place / NAME, _read(place / NAME))
+        project = place / "pyproject.toml"
+        if project.is_file() and "tool.diagnose" in _text(project):
+            tool = _read(project).get("tool")
+            if isinstance(tool, dict) and "diagnose" in tool:
+                return _checked(project, tool["diagnose"])
+        if (place / ".git").exists():  # what lies above a repository belongs to somebody else
+            break
+    return Config()
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise DiagnoseError(f"{file} is longer than {_MAX_BYTES:,} bytes", "name another one: --config FILE")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise DiagnoseError(f"{file} cannot be read: {error.strerror or error}", f"ls -l {file}") from None
+    except UnicodeDecodeError as error:
+        raise DiagnoseError(f"{file} is no UTF-8 text: {error.reason}", "save it as UTF-8") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(_text(file))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise DiagnoseError(f"{file} is no TOML: {error}", "the format is explained at https://toml.io") from None
+
+
+def _texts(file: Path, key: str, value: object) -> tuple[str, ...]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not all(isinstance(one, str) and one for one in values):
+        raise DiagnoseError(f"{file}: {key} must be a list of texts, got {value!r}", f'write {key} = ["…"]')
+    return tuple(values)
+
+
+def _checked(file: Path, section: object) -> Config:
+    if not isinstance(section, Mapping):
+        raise DiagnoseError(f"{file}: tool.diagnose is no table", "write it as [tool.diagnose]")
+    for key in section:
+        if key not in KEYS:
+            raise DiagnoseError(f"{file}: unknown key {key!r}{nearest(str(key), KEYS)}", f"it takes {', '.join(KEYS)}")
+    ignored = []
+    if section.get("accept"):
+        ignored.append(f"{file}: accepted findings are not in this version: `accept` is not applied")
+    return Config(
+        file,
+        tuple(file.parent / name for name in _texts(file, "packs", section.get("packs", []))),
+        _texts(file, "disable", section.get("disable", [])),
+        _texts(file, "fail-on", section.get("fail-on", [])),
+        tuple(ignored),
+    )

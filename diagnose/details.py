@@ -1,0 +1,566 @@
+"""The parts of a kernel's entry that charts and tables are drawn from. A part without a measured value is left out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from diagnose import limits
+from diagnose.facts.context import Context
+from diagnose.facts.pipes import all_limits
+from diagnose.facts.stalls import REASONS, distribution
+from diagnose.gpus.catalogue import Architecture
+from diagnose.model import Diagnosis, Limit, SassLine, Series
+
+Part = dict[str, Any]
+
+HOT_LINES = 12
+MIX_ROWS = 16
+TIMELINE_POINTS = 120
+_STEPS = 6
+_SECTOR = 32
+_WAVEFRONT = 128  # bytes that L1 / shared memory moves a cycle and SM, on every architecture from sm_70 on
+
+
+def rounded(value: float, digits: int = 6) -> float | int | None:
+    """`value` with `digits` significant digits; whole numbers as int; None where it is not finite."""
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.{digits}g}")
+    if short == int(short) and abs(short) < 1e15:
+        return int(short)
+    return short
+
+
+def exact(value: float) -> float | int | None:
+    """Like `rounded`, but whole numbers that a float holds exactly keep all their digits (bytes, counts)."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
+        return int(value)
+    return rounded(value)
+
+
+# --- operations ---
+
+
+class Operations(NamedTuple):
+    """Floating-point (or integer Tensor) operations by unit, and the Tensor path and type that did most of them."""
+
+    tensor: float
+    fp32: float
+    fp64: float
+    fp16: float
+    path: str | None
+    kind: str | None
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.tensor + self.fp32 + self.fp64 + self.fp16
+
+
+# Operations a lane by opcode. HADD2.F32 converts and is not counted.
+_PER_LANE: Mapping[str, tuple[str, float]] = {
+    "FFMA": ("fp32", 2), "FADD": ("fp32", 1), "FMUL": ("fp32", 1), "FFMA32I": ("fp32", 2), "FADD32I": ("fp32", 1),
+    "FMUL32I": ("fp32", 1), "FFMA2": ("fp32", 4), "FADD2": ("fp32", 2), "FMUL2": ("fp32", 2),
+    "DFMA": ("fp64", 2), "DADD": ("fp64", 1), "DMUL": ("fp64", 1),
+    "HFMA2": ("fp16", 4), "HADD2": ("fp16", 2), "HMUL2": ("fp16", 2),
+}  # fmt: skip
+# Shapes of the warp-level instructions as their opcodes write them.
+_SHAPES: Mapping[str, tuple[int, int, int]] = {
+    "884": (8, 8, 4), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32),
+    "16864": (16, 8, 64), "8816": (8, 8, 16), "8832": (8, 8, 32), "88128": (8, 8, 128), "168128": (16, 8, 128),
+    "168256": (16, 8, 256),
+}  # fmt: skip
+_WARP_LEVEL = {"HMMA": "mma", "QMMA": "fp8-mma", "OMMA": "block-scaled-mma", "IMMA": "int-mma", "DMMA": "fp64-mma"}
+_GROUP_LEVEL = {"HGMMA": "wgmma", "QGMMA": "fp8-wgmma", "IGMMA": "wgmma", "BGMMA": "wgmma"}
+_GMMA = re.compile(r"^(\d+)x(\d+)x(\d+)$")
+
+
+def _tensor_operations(opcode: str) -> tuple[str, str, float] | None:
+    """(path, type, operations a warp instruction) of an MMA opcode; None for others."""
+    base, *modifiers = opcode.split(".")
+    path = _WARP_LEVEL.get(base) or _GROUP_LEVEL.get(base)
+    if path is None:
+        return None
+    size = 0.0
+    for modifier in modifiers:
+        if shape := _SHAPES.get(modifier):
+            size = 2.0 * math.prod(shape)
+        elif match := _GMMA.match(modifier):
+            size = 2.0 * math.prod(int(part) for part in match.groups()) / 4  # four warps issue it together
+    kind = "fp16"
+    if base in {"QMMA", "QGMMA"}:
+        kind = "fp8"
+    elif base == "OMMA":
+        kind = "fp4"
+    elif base in {"IMMA", "IGMMA"}:
+        kind = "int4" if "S4" in modifiers or "U4" in modifiers else "int8"
+    elif base == "DMMA":
+        kind = "fp64"
+    elif "BF16" in modifiers:
+        kind = "bf16"
+    elif "TF32" in modifiers:
+        kind = "tf32"
+    return path, kind, size
+
+
+def operations(c: Context) -> Operations | None:
+    """What the kernel executed, from its opcodes, else from ncu's operation counters; None where neither is there."""
+    kernel = c.kernel
+    if not kernel.opcodes:
+        return _counted_operations(c)
+    units = dict.fromkeys(("fp32", "fp64", "fp16"), 0.0)
+    # HFMA2.MMA alone is how the compiler writes constants; beside plain HFMA2 it is arithmetic.
+    plain_half = any(op.split(".", 1)[0] == "HFMA2" and ".MMA" not in op for op in kernel.thread_opcodes)
+    for opcode, count in kernel.thread_opcodes.items():
+        base = opcode.split(".", 1)[0]
+        if base in _PER_LANE and not opcode.startswith("HADD2.F32") and (plain_half or base != "HFMA2"):
+            unit, each = _PER_LANE[base]
+            units[unit] += each * count
+    paths: dict[tuple[str, str], float] = {}
+    for opcode, count in kernel.opcodes.items():
+        if found := _tensor_operations(opcode):
+            path, kind, each = found
+            paths[(path, kind)] = paths.get((path, kind), 0.0) + each * count
+    tensor = sum(paths.values())
+    if any(opcode.startswith("UTC") for opcode in kernel.opcodes):  # tcgen05: the shape is not in the opcode
+        tensor = max(tensor, _counted_tensor(c) or 0.0)
+        return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], "tcgen05", None)
+    most = max(paths, key=lambda key: paths[key]) if paths else (None, None)
+    return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], *most)
+
+
+def _counted_tensor(c: Context) -> float | None:
+    # `src` metrics are the totals by data type; `op` metrics count the same work by instruction path.
+    names = [n for n in c.kernel.metrics if n.startswith("sm__ops_path_tensor_src_") and n.endswith(".sum")]
+    known = [v for v in (c.kernel.number(name) for name in names) if v is not None]
+    return sum(known) if known else None
+
+
+def _counted_operations(c: Context) -> Operations | None:
+    kernel = c.kernel
+    cycles = kernel.number("smsp__cycles_elapsed.max") or kernel.number("sm__cycles_elapsed.max")
+    found: dict[str, float] = {}
+    for unit, parts in {
+        "fp32": (("ffma", 2), ("fadd", 1), ("fmul", 1)),
+        "fp64": (("dfma", 2), ("dadd", 1), ("dmul", 1)),
+        "fp16": (("hfma", 4), ("hadd", 2), ("hmul", 2)),
+    }.items():
+        for name, each in parts:
+            stem = f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
+            count = kernel.number(stem)
+            rate = kernel.number(f"{stem}.per_cycle_elapsed")
+            if count is None and rate is not None and cycles:
+                count = rate * cycles
+            if count is not None:
+                found[unit] = found.get(unit, 0.0) + each * count
+    tensor = _counted_tensor(c)
+    if tensor is None and not found:
+        return None
+    return Operations(tensor or 0.0, found.get("fp32", 0.0), found.get("fp64", 0.0), found.get("fp16", 0.0), None, None)
+
+
+# --- roofline ---
+
+
+def _limit(c: Context, resource: str) -> Limit | None:
+    return next((limit for limit in all_limits(c) if limit.resource == resource), None)
+
+
+class _Level(NamedTuple):
+    level: str
+    label: str
+    bytes_moved: float | None
+    roof: float | None
+    source: str | None
+
+
+def _levels(c: Context) -> list[_Level]:
+    hbm, l2, l1 = _limit(c, "hbm"), _limit(c, "l2"), _limit(c, "l1")
+    recorded = c.ceilings.get("hbm")
+    sms, clock = c.value("sm_count"), c.value("clock_ghz")
+    wave = _WAVEFRONT * sms if sms else None
+    l1_roof = wave * clock * 1e9 * limits.sustained(c, "l1") if wave and clock else None
+    return [
+        _Level(
+            "hbm",
+            "HBM",
+            c.value("hbm_bytes"),
+            recorded.value if recorded else hbm.ceiling if hbm else None,
+            recorded.source if recorded else hbm.ceiling_source if hbm else None,
+        ),
+        _Level(
+            "l2",
+            "L2",
+            l2.work if l2 else None,
+            l2.ceiling if l2 and l2.work else None,
+            l2.ceiling_source if l2 else None,
+        ),
+        _Level("l1", "L1 / shared", l1.work * wave if l1 and wave else None, l1_roof, "datasheet"),
+    ]
+
+
+_COMPUTE_LABELS = {"fp32": "FP32", "fp64": "FP64", "fp16": "FP16"}
+
+
+def _compute_roofs(c: Context, done: Operations, boost_hz: float | None) -> list[Part]:
+    """The roofs of the units that the kernel uses, at its own clock; FP32 where it uses none."""
+    clock = c.value("clock_ghz")
+    scale = min(1.0, clock * 1e9 / boost_hz) if clock and boost_hz else 1.0
+    keys: list[tuple[str, str]] = []
+    if done.tensor and done.path and done.kind:
+        kind = done.kind.upper()
+        keys.append((f"tensor:{done.path}:{done.kind}", f"{kind} {done.path}"))
+        if done.path == "mma" and "wgmma" in c.available_paths:
+            keys.append((f"tensor:wgmma:{done.kind}", f"{kind} wgmma"))
+    used = [unit for unit in ("fp32", "fp64", "fp16") if getattr(done, unit) > 0.02 * done.total]
+    keys += [(unit, _COMPUTE_LABELS[unit]) for unit in used or ([] if keys else ["fp32"])]
+    roofs = []
+    for key, label in keys:
+        ceiling = c.ceilings.get(key)
+        if ceiling is not None:
+            roofs.append({"label": label, "flops_per_s": rounded(ceiling.value * scale), "source": ceiling.source})
+    return roofs
+
+
+def roofline(c: Context, boost_hz: float | None) -> Part | None:
+    """Points at HBM, L2 and L1 for useful and issued work, with the roofs that this GPU sustains."""
+    done, us = operations(c), c.value("duration_us")
+    if done is None or not us or done.total <= 0:
+        return None
+    useful = c.value("useful_flops")
+    levels = _levels(c)
+    points = []
+    for kind, flops in (("useful", useful if useful else done.total), ("issued", done.total if useful else None)):
+        for level in levels:
+            if flops and level.bytes_moved:
+                points.append(
+                    {
+                        "level": level.level,
+                        "label": level.label,
+                        "kind": kind,
+                        "intensity": rounded(flops / level.bytes_moved),
+                        "flops_per_s": rounded(flops / (us * 1e-6)),
+                    }
+                )
+    slants = [
+        {"label": level.label, "bytes_per_s": rounded(level.roof), "level": level.level, "source": level.source}
+        for level in levels
+        if level.roof
+    ]
+    flats = _compute_roofs(c, done, boost_hz)
+    if not points or not (slants or flats):
+        return None
+    return {"points": points, "bandwidth_roofs": slants, "compute_roofs": flats, "issued_flops": rounded(done.total)}
+
+
+# --- time, Speed of Light, memory ---
+
+_LABELS = {
+    "hbm": "HBM", "l2": "L2", "l1": "L1 / shared data", "tensor": "Tensor pipe", "fp32": "FP32 (FMA) pipe",
+    "fp64": "FP64 pipe", "int": "Integer (ALU) pipe", "sfu": "Special functions", "lsu": "Load/store issue",
+    "issue": "Issue slots",
+}  # fmt: skip
+
+
+def _label(resource: str, done: Operations | None) -> str:
+    label = _LABELS.get(resource, resource)
+    return f"{label} ({done.path})" if resource == "tensor" and done and done.tensor and done.path else label
+
+
+def time_model(c: Context, diagnosis: Diagnosis) -> list[Part]:
+    """Bounds, then what a fix of each finding takes away, then the measured time."""
+    us = c.value("duration_us")
+    if us is None:
+        return []
+    done = operations(c)
+    rows: list[Part] = [
+        {"label": _label(limit.resource, done), "us": rounded(limit.bound_us), "kind": "bound"}
+        for limit in diagnosis.limits
+        if limit.utilization >= 0.01
+    ]
+    rows += [
+        {"label": finding.title, "us": rounded(finding.at_stake * us), "kind": "waste"}
+        for finding in diagnosis.findings
+        if finding.at_stake is not None and finding.severity != "note"
+    ][:4]
+    return [*rows, {"label": "Measured", "us": rounded(us), "kind": "measured"}]
+
+
+def speed_of_light(c: Context) -> list[Part]:
+    """Each unit's share of its peak over the whole kernel, as ncu counts it."""
+    done = operations(c)
+    rows: list[Part] = []
+    for resource in limits.RESOURCES:
+        known = [s for s in (c.share(name) for name in resource.percentages) if s is not None]
+        if known:
+            rows.append(
+                {
+                    "resource": resource.name,
+                    "label": _label(resource.name, done),
+                    "utilization": rounded(max(known)),
+                    "source": "share of ncu's peak",
+                }
+            )
+    return sorted(rows, key=lambda row: -float(row["utilization"] or 0.0))
+
+
+def _bytes(c: Context, factor: float, *groups: Sequence[str]) -> float | None:
+    """The sum over `groups` of the first measured metric of each, times `factor`; None where none was measured."""
+    found = []
+    for names in groups:
+        value = next((v for v in (c.kernel.number(name) for name in names) if v is not None), None)
+        if value is not None:
+            found.append(value * factor)
+    return sum(found) if found else None
+
+
+def memory(c: Context) -> list[Part]:
+    """Traffic and hit rates by level, from the SM outwards."""
+
+    def row(level: str, read: float | None, write: float | None, hit: str | None, resource: str | None) -> Part:
+        limit = _limit(c, resource) if resource else None
+        rate = c.value(hit) if hit else None
+        return {
+            "level": level,
+            "read_bytes": exact(read) if read is not None else None,
+            "write_bytes": exact(write) if write is not None else None,
+            # Hit rates above 1 and below 0 are seen on short kernels: nothing is shown then.
+            "hit_rate": rounded(rate) if rate is not None and 0 <= rate <= 1 else None,
+            "utilization": rounded(limit.utilization) if limit else None,
+        }
+
+    global_ = [_bytes(c, _SECTOR, [f"l1tex__t_sectors_pipe_lsu_mem_global_op_{way}.sum"]) for way in ("ld", "st")]
+    shared = [
+        _bytes(c, _WAVEFRONT, [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{way}.sum"]) for way in ("ld", "st")
+    ]
+    rows = [
+        row("l1", *global_, "l1_hit_rate", "l1"),
+        row("shared", *shared, None, None),
+        row(
+            "l2",
+            _bytes(c, _SECTOR, ["lts__t_sectors_op_read.sum", "lts__t_sectors_srcunit_tex_op_read.sum"]),
+            _bytes(c, _SECTOR, ["lts__t_sectors_op_write.sum", "lts__t_sectors_srcunit_tex_op_write.sum"]),
+            "l2_hit_rate",
+            "l2",
+        ),
+        row("hbm", c.value("hbm_read_bytes"), c.value("hbm_write_bytes"), None, "hbm"),
+    ]  # fmt: skip
+    keys = ("read_bytes", "write_bytes", "hit_rate", "utilization")
+    return [item for item in rows if any(item[key] is not None for key in keys)]
+
+
+# --- stalls, code ---
+
+
+def stalls(c: Context) -> Part | None:
+    """Warp time by stall reason, and the part of it in cycles without issue."""
+    source, shares, quiet = distribution(c.kernel)
+    if source == "none":
+        return None
+    prefix = "smsp__pcsamp_warps_issue_stalled_"
+    all_samples = without_issue = 0.0
+    for name in c.kernel.metrics:
+        if name.startswith(prefix):
+            value = c.kernel.number(name) or 0.0
+            if name.endswith("_not_issued"):
+                without_issue += value
+            else:
+                all_samples += value
+    part = min(1.0, without_issue / all_samples) if all_samples else 0.0
+    no_issue = c.value("no_issue")
+    return {
+        "source": source,
+        "no_issue_share": rounded(no_issue) if no_issue is not None else None,
+        "reasons": [
+            {
+                "reason": reason,
+                "share": rounded(shares[reason]),
+                "not_issued_share": rounded(quiet[reason] * part) if reason in quiet else None,
+            }
+            for reason in sorted(shares, key=lambda reason: (-shares[reason], REASONS.index(reason)))
+            if shares[reason] > 0
+        ],
+    }
+
+
+def instruction_mix(c: Context) -> list[Part]:
+    """The most executed opcodes."""
+    opcodes = c.kernel.opcodes
+    total = sum(opcodes.values())
+    ranked = sorted(opcodes, key=lambda opcode: (-opcodes[opcode], opcode))[:MIX_ROWS]
+    return [
+        {"opcode": opcode, "executed": exact(opcodes[opcode]), "share": rounded(opcodes[opcode] / total)}
+        for opcode in ranked
+        if total > 0
+    ]
+
+
+def source_line(sources: Mapping[str, Sequence[str]], line: SassLine) -> str | None:
+    """The text of a SASS line's source line, where the report holds it."""
+    lines = sources.get(line.file) if line.file is not None else None
+    if not lines or line.line is None or not 0 < line.line <= len(lines):
+        return None
+    return lines[line.line - 1].rstrip()[:400] or None
+
+
+def hot(c: Context) -> list[Part]:
+    """The instructions with the most warp samples; by executions where the report holds no samples."""
+    lines = c.kernel.lines
+    total = sum(line.samples or 0 for line in lines)
+    executed = sum(line.executed or 0.0 for line in lines)
+    if total:
+        chosen = sorted((line for line in lines if line.samples), key=lambda line: (-(line.samples or 0), line.pc))
+    elif executed:
+        chosen = sorted((line for line in lines if line.executed), key=lambda line: (-(line.executed or 0.0), line.pc))
+    else:
+        return []
+    chosen = chosen[:HOT_LINES]
+    wanted = {line.file for line in chosen if line.file is not None}
+    sources = {name: text.splitlines() for name, text in c.kernel.sources.items() if name in wanted}
+    rows = []
+    for line in chosen:
+        waits = {reason: n for reason, n in line.stalls.items() if reason != "selected" and n > 0}
+        share = (line.samples or 0) / total if total else (line.executed or 0.0) / executed
+        rows.append(
+            {
+                "pc": hex(line.pc),
+                "sass": line.text,
+                "executed": exact(line.executed) if line.executed is not None else None,
+                "samples": line.samples,
+                "share": rounded(share),
+                "stall": max(sorted(waits), key=lambda reason: waits[reason]) if waits else None,
+                "file": line.file,
+                "line": line.line,
+                "source": source_line(sources, line),
+            }
+        )
+    return rows
+
+
+# --- occupancy ---
+
+
+def _up(value: float, unit: int) -> int:
+    return math.ceil(value / unit) * unit
+
+
+class Residency(NamedTuple):
+    """What limits how many blocks fit an SM of an architecture, for a given block."""
+
+    arch: Architecture
+    warps: int
+
+    def blocks(self, registers: int, shared: float) -> int | None:
+        """Blocks that fit an SM: registers are allocated by the warp, shared memory with a reserve, both in units."""
+        arch = self.arch
+        if arch.max_warps_per_sm is None or arch.max_blocks_per_sm is None:
+            return None
+        found = [arch.max_warps_per_sm // self.warps, arch.max_blocks_per_sm]
+        if registers and arch.registers_per_sm and arch.register_unit:
+            a_warp = _up(registers * 32, arch.register_unit)
+            # Each scheduler has its own part of the register file.
+            parts = arch.schedulers or 1
+            found.append(arch.registers_per_sm // parts // a_warp * parts // self.warps)
+        if arch.shared_per_sm and arch.shared_unit:
+            a_block = _up(shared + (arch.shared_reserved_per_block or 0), arch.shared_unit)
+            if a_block:
+                found.append(arch.shared_per_sm // a_block)
+        return min(found)
+
+
+def occupancy_steps(arch: Architecture, limiter: str | None, registers: int, shared: float, block: int) -> list[Part]:
+    """The next values of the limiting resource at which more blocks fit, from the present one on."""
+    warps = math.ceil(block / 32)
+    if not arch.known or not warps or arch.max_warps_per_sm is None:
+        return []
+    residency = Residency(arch, warps)
+    present = residency.blocks(registers, shared)
+    if not present:
+        return []
+
+    def step(resource: str, at: int, blocks: int) -> Part:
+        return {"resource": resource, "at": at, "occupancy": rounded(blocks * warps / (arch.max_warps_per_sm or 1))}
+
+    values: Iterable[tuple[int, int | None]]
+    if limiter == "registers" and registers:
+        resource, at = "registers", registers
+        values = ((r, residency.blocks(r, shared)) for r in range(registers // 8 * 8, 15, -8))
+    elif limiter == "shared memory" and shared:
+        resource, at = "shared_bytes", int(shared)
+        unit = arch.shared_unit or 128
+        values = ((s, residency.blocks(registers, s)) for s in range(int(shared) // unit * unit, -1, -max(unit, 256)))
+    else:
+        return []
+    steps = [step(resource, at, present)]
+    best = present
+    for value, blocks in values:
+        if blocks is not None and blocks > best:
+            best = blocks
+            steps.append(step(resource, value, blocks))
+            if len(steps) == _STEPS:
+                break
+    return steps
+
+
+def occupancy(c: Context, arch: Architecture | None) -> Part | None:
+    """Theoretical and achieved occupancy, what limits it, and what more of it would take."""
+    theoretical, achieved = c.value("occupancy_theoretical"), c.value("occupancy_achieved")
+    limiter = c.fact("occupancy_limiter")
+    registers, shared = c.value("registers_per_thread"), c.value("shared_bytes_per_block")
+    block = c.value("block_threads")
+    if theoretical is None and achieved is None and limiter is None:
+        return None
+    limited_by = limiter if isinstance(limiter, str) else None
+    steps: list[Part] = []
+    if arch is not None and block and registers is not None and shared is not None:
+        steps = occupancy_steps(arch, limited_by, int(registers), shared, int(block))
+    return {
+        "theoretical": rounded(theoretical) if theoretical is not None else None,
+        "achieved": rounded(achieved) if achieved is not None else None,
+        "limiter": limited_by,
+        "registers": exact(registers) if registers is not None else None,
+        "shared_bytes": exact(shared) if shared is not None else None,
+        "block": exact(block) if block is not None else None,
+        "steps": steps,
+    }
+
+
+# --- time line ---
+
+# Readable names of PM-sampling metrics, in the order in which they are shown. The prefix is the sampling pass.
+_SERIES: tuple[tuple[str, str], ...] = (
+    ("sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed", "Tensor pipe"),
+    ("sm__inst_executed_realtime.avg.pct_of_peak_sustained_elapsed", "Issue slots"),
+    ("sm__inst_executed_pipe_fma_realtime.avg.pct_of_peak_sustained_elapsed", "FMA pipe"),
+    ("sm__inst_executed_pipe_xu_realtime.avg.pct_of_peak_sustained_elapsed", "Special functions"),
+    ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "L1 / shared"),
+    ("lts__throughput.avg.pct_of_peak_sustained_elapsed", "L2"),
+    ("dramc__throughput.avg.pct_of_peak_sustained_elapsed", "HBM"),
+    ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "HBM"),
+)
+
+
+def _thinned(values: Sequence[float]) -> list[float | int | None]:
+    count = min(len(values), TIMELINE_POINTS)
+    found: list[float | int | None] = []
+    for at in range(count):
+        part = values[at * len(values) // count : (at + 1) * len(values) // count]
+        found.append(rounded(sum(part) / len(part), 4))
+    return found
+
+
+def timeline(series: Sequence[Series]) -> Part | None:
+    """The units' activity over the kernel's life, at most TIMELINE_POINTS means a unit; idle units are left out."""
+    by_name = {item.metric.split(".TriageCompute.")[-1]: item for item in series}
+    shown: list[Part] = []
+    labels: set[str] = set()
+    for name, label in _SERIES:
+        item = by_name.get(name)
+        if item is None or label in labels or len(item.values) < 2 or max(item.values) <= 0.5:
+            continue
+        labels.add(label)
+        shown.append({"label": label, "unit": item.unit, "values": _thinned(item.values)})
+    return {"series": shown} if shown else None

@@ -1,0 +1,154 @@
+"""Where results go: stdout, files that are never overwritten, and lines on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from diagnose.collect.preflight import check_writable
+from diagnose.errors import DiagnoseError
+from diagnose.render import format as fmt
+
+FORMATS = ("text", "json", "jsonl", "md", "sarif", "junit")
+HTML_NAME = "diagnose-report.html"
+_TEXT_WIDTH = 110  # columns where stdout is no terminal
+
+
+def one_line(text: str) -> str:
+    """`text` on one line, with invisible characters written out."""
+    return fmt.clean(" ".join(text.split()))
+
+
+def to_stderr(text: str) -> None:
+    """One line on stderr; nothing happens where stderr is closed."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(one_line(text) + "\n")
+        sys.stderr.flush()
+
+
+def report_error(error: DiagnoseError) -> None:
+    """The pair of lines that every failure ends in."""
+    to_stderr(f"error: {error.message}")
+    to_stderr(f"hint: {error.hint}")
+
+
+def to_stdout(text: str) -> None:
+    """`text` as UTF-8, whatever the locale."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(text)
+    else:
+        sys.stdout.flush()
+        buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.flush()
+
+
+def quiet_broken_pipe() -> None:
+    """After the reader of stdout has gone: nothing more is written there, also not at the interpreter's end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def render(document: Mapping[str, Any], form: str) -> str:
+    """The document in one of the formats but text."""
+    if form == "json":
+        from diagnose.render import jsonl
+
+        return jsonl.render_json(document)
+    if form == "jsonl":
+        from diagnose.render import jsonl
+
+        return jsonl.render(document)
+    if form == "md":
+        from diagnose.render import markdown
+
+        return markdown.render(document)
+    if form == "sarif":
+        from diagnose.render import sarif
+
+        return sarif.render(document)
+    from diagnose.render import junit
+
+    return junit.render(document)
+
+
+def print_document(document: Mapping[str, Any], form: str, *, verbose: bool, color: bool) -> None:
+    """The document on stdout."""
+    if form != "text":
+        to_stdout(render(document, form))
+        return
+    from rich.console import Console
+
+    from diagnose.render import terminal
+
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # a terminal without the sign of a class shows a question mark
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _TEXT_WIDTH
+    terminal.render(document, Console(file=sys.stdout, no_color=not color or None, width=width), verbose)
+    sys.stdout.flush()
+
+
+# --- files ---
+
+
+@contextlib.contextmanager
+def _scratch(path: Path, text: str) -> Iterator[Path]:
+    """`text` in a complete file beside `path`."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        raise DiagnoseError(
+            f"cannot write to the folder {path.parent}: {error.strerror or error}",
+            "diagnose -o DIR/report.html …    (names a folder that can be written)",
+        ) from error
+    scratch = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        scratch.chmod(0o666 & ~mask)
+        yield scratch
+    except OSError as error:
+        raise DiagnoseError(
+            f"cannot write {path}: {error.strerror or error}", f"df -h {path.parent}    (is the disk full?)"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replaces `path` by a complete file."""
+    with _scratch(path, text) as scratch:
+        scratch.replace(path)
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Writes `text` to `path`, or to the next free number where that was taken meanwhile; returns the name used."""
+    with _scratch(path, text) as scratch:
+        number = 1
+        while True:
+            name = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+            try:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            except FileExistsError:
+                number += 1
+                continue
+            scratch.replace(name)
+            return name
+
+
+def check_target(path: Path) -> None:
+    """Raises where a file of that name cannot be written."""
+    if path.is_dir():
+        raise DiagnoseError(f"{path} is a folder, not a file", f"name a file in it: {path / 'report.json'}")
+    if not path.parent.is_dir():
+        raise DiagnoseError(f"the folder {path.parent} does not exist", f"mkdir -p {path.parent}")
+    check_writable(path.parent)
