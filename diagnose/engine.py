@@ -140,7 +140,9 @@ def collect_with(missing: Sequence[str]) -> str:
     """The option that collects what is missing."""
     if any("source counters" in name or "sass__" in name or name == "inst_executed" for name in missing):
         return "ncu --section SourceCounters --section InstructionStats --import-source yes"
-    if any("declared" in name for name in missing):
+    if missing == ("declared clock_loss",):
+        return "a log of clocks and power beside unprofiled runs"
+    if any(name.startswith("declared ") for name in missing):
         return "--problem SPEC or --useful-flops N"
     metrics = [name.split(" ")[0] for name in missing if "__" in name]
     if metrics:

@@ -301,7 +301,7 @@ def _l2_locality_declared(c: Context) -> float | None:
 
 def _declared(name: str) -> Compute:
     def compute(c: Context) -> float | None:
-        c.miss(f"declared {name} (--problem, --useful-flops)")
+        c.miss(f"declared {name}")
         return None
 
     return compute

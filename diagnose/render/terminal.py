@@ -100,7 +100,9 @@ def _finding(page: _Page, finding: Mapping[str, Any], first: bool, verbose: bool
         if not verbose:
             return
     for position, evidence in enumerate(view.objects(finding.get("evidence"))):
-        holds = {True: "✓", False: "✗"}.get(evidence.get("holds"), "?")  # type: ignore[arg-type]
+        # A fact that a rule shows beside its conditions has no operator and decides nothing.
+        mark = "·" if not evidence.get("op") else "?"
+        holds = {True: "✓", False: "✗"}.get(evidence.get("holds"), mark)  # type: ignore[arg-type]
         page.item("evidence" if position == 0 else "", f"{holds} {evidence.get('fact')}: {fmt.condition(evidence)}")
     if verbose and view.text(finding.get("why")):
         page.item("why", finding["why"])
@@ -142,7 +144,7 @@ def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
         for position, rejected in enumerate(view.objects(data.get("rejected"))):
             reasons = "; ".join(f"{e.get('fact')} {fmt.condition(e)}" for e in view.objects(rejected.get("because")))
             page.item("rejected" if position == 0 else "", f"{rejected.get('rule')}: {reasons or 'no number'}")
-    skipped = view.objects(data.get("not_evaluated"))
+    skipped, undeclared = view.not_evaluated(data)
     for position, entry in enumerate(skipped[: None if verbose else 3]):
         missing = ", ".join(view.texts(entry.get("missing"))) or "not named"
         how = view.text(entry.get("collect_with"))
@@ -152,6 +154,10 @@ def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
         )
     if not verbose and len(skipped) > 3:
         page.item("", f"and {len(skipped) - 3} more rules (--verbose lists them)")
+    if undeclared:
+        how = view.text(undeclared[0].get("collect_with")) or "--problem SPEC"
+        names = ", ".join(str(entry.get("rule")) for entry in undeclared)
+        page.item("undeclared", f"{names}: need what no counter shows; declare it with {how}")
 
 
 def _static(page: _Page, kernel: view.KernelView, verbose: bool) -> None:

@@ -338,3 +338,10 @@ def expectation(experiment: object, known: Mapping[str, str]) -> str | None:
         return None
     unit = known.get(fact) or ("us" if fact.endswith("_us") else "")
     return f"{fact} {fmt.OPERATORS.get(str(expect.get('op')), '=')} {fmt.quantity(expect['value'], unit)}"
+
+
+def not_evaluated(data: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """(rules that lack a measurement, rules that lack only what a person declares): both with `missing`."""
+    entries = objects(data.get("not_evaluated"))
+    undeclared = [e for e in entries if all(name.startswith("declared ") for name in texts(e.get("missing")))]
+    return [e for e in entries if e not in undeclared], undeclared
