@@ -138,7 +138,10 @@ def _fatbin(view: memoryview, start: int) -> Iterator[Image]:
     at = start + header
     while at + 64 <= end:
         kind, _, header, size, packed = struct.unpack_from("<HHIQI", view, at)
-        sm, flags, unpacked = struct.unpack_from("<I", view, at + 28)[0], *struct.unpack_from("<QQQ", view, at + 40)[::2]
+        sm, flags, unpacked = (
+            struct.unpack_from("<I", view, at + 28)[0],
+            *struct.unpack_from("<QQQ", view, at + 40)[::2],
+        )
         if header < 64 or header > 65536 or at + header + size > len(view) or kind not in _KINDS or sm > 10_000:
             return
         packing = "zstd" if flags & _ZSTD else "lz4" if flags & _LZ4 else "none"

@@ -189,6 +189,9 @@ def read_text(lines: Iterator[str] | Collection[str]) -> Iterator[Code]:
             if name is None:
                 continue
             text, rest = match[2], match[3]
+            if '(*"' in text:
+                text, _, rest = text.partition('(*"')
+                text = text.rstrip()
             opcode = _OPCODE.match(text)
             if opcode is None:
                 continue
@@ -223,7 +226,7 @@ def read_text(lines: Iterator[str] | Collection[str]) -> Iterator[Code]:
                 yield Code(name, arch, tuple(instructions), labels)
             name, instructions, labels, file, line_number = section[1], [], {}, None, None
             continue
-        if ".section" in line and name is not None:
+        if ".section\t" in line and name is not None:
             yield Code(name, arch, tuple(instructions), labels)
             name, instructions, labels = None, [], {}
             continue

@@ -120,9 +120,7 @@ def _read(data: memoryview) -> _Image:
         machine,
         flags,
         data[8],
-        tuple(
-            Section(i, _name(strings, r[0]), r[1], r[2], r[4], r[5], r[6], r[7]) for i, r in enumerate(raw)
-        ),
+        tuple(Section(i, _name(strings, r[0]), r[1], r[2], r[4], r[5], r[6], r[7]) for i, r in enumerate(raw)),
     )
 
 
