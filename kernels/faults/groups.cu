@@ -1,94 +1,128 @@
-// C = A B^T in bf16 on wgmma: one warpgroup an SM computes 128 x 128 from a ring of six stages that cp.async fills; it waits
-// after each instruction, or lets a stage's eight run as one group while the next stage is being set up.
+// The largest product of each row of A with any row of B (bf16, 128 long) on wgmma: one warpgroup an SM keeps 512 rows of A and
+// streams B in tiles of 128. It waits after each instruction, or takes the maxima of one group while the next multiplies.
 #include "wgmma.cuh"
 using bf16 = __nv_bfloat16;
-constexpr int kRows = 128, kDepth = 64, kStages = 6, kAhead = 4;
-constexpr int kOperand = kRows * kDepth * 2, kStage = 2 * kOperand;  // bytes
-constexpr int kAlongK = kRows * 16, kAlongRows = 128;                // distances of core matrices
+constexpr int kRows = 512, kCols = 128, kDepth = 128, kUnits = kRows / 64, kStages = 2;
+constexpr int kHeld = kRows * kDepth * 2, kStage = kCols * kDepth * 2;  // bytes
+
+// Rows into core matrices. A warp's 32 lanes take 4 rows x 8 chunks, eight lanes both halves of 4 sectors: 128 bytes of each row.
+template <int ROWS>
+__device__ __forceinline__ void fetch(char* to, const bf16* from) {
+    int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 4 + lane / 2 % 4, part = lane % 2 + lane / 8 * 2;
+#pragma unroll 8
+    for (int q = 0; q < ROWS / 16; ++q)
+#pragma unroll
+        for (int half = 0; half < 16; half += 8)
+            copy16(to + (part + half) * ROWS * 16 + (first + q * 16) * 16, from + size_t(first + q * 16) * kDepth + (part + half) * 8);
+}
+
+// Accumulators 4 j and 4 j + 1 are of the thread's upper row, the two others of the row eight below.
+__device__ __forceinline__ void take(const float (&acc)[64], float (&best)[2]) {
+    float m[4] = {acc[0], acc[1], acc[2], acc[3]};
+#pragma unroll
+    for (int j = 4; j < 64; ++j) m[j % 4] = fmaxf(m[j % 4], acc[j]);
+    best[0] = fmaxf(best[0], fmaxf(m[0], m[1]));
+    best[1] = fmaxf(best[1], fmaxf(m[2], m[3]));
+}
 
 template <bool EACH>
-__device__ __forceinline__ void product(const bf16* a, const bf16* b, float* c, int n, int k) {
+__device__ __forceinline__ void largest(const bf16* a, const bf16* b, float* out, int n) {
     extern __shared__ __align__(128) char shared[];
-    int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    float acc[2][64] = {};
-    // A warp's 32 lanes take 8 rows x 4 chunks: 64 bytes of each row from memory, and 8 different bank groups in shared memory.
-    auto load = [&](int tile) {
-        if (tile * kDepth < k) {
-            char* stage = shared + tile % kStages * kStage;
+    float acc[2][64], best[kUnits][2];
 #pragma unroll
-            for (int q = 0; q < 8; ++q) {
-                int part = lane / 8 + q % 2 * 4, row = lane % 8 + (q / 2 * 4 + warp) * 8;
-                int at = part * kAlongK + row * 16;  // row / 8 * 128 + row % 8 * 16
-                copy16(stage + at, a + (size_t(blockIdx.y) * kRows + row) * k + tile * kDepth + part * 8);
-                copy16(stage + kOperand + at, b + (size_t(blockIdx.x) * kRows + row) * k + tile * kDepth + part * 8);
-            }
-        }
-        copy_commit();
-    };
-    for (int s = 0; s < kAhead; ++s) load(s);
-    for (int tile = 0; tile * kDepth < k; ++tile) {
-        copy_wait<kAhead - 1>();
+    for (int i = 0; i < 64; ++i) acc[0][i] = acc[1][i] = -INFINITY;
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) best[u][0] = best[u][1] = -INFINITY;
+    fetch<kRows>(shared, a + size_t(blockIdx.x) * kRows * kDepth);
+    fetch<kCols>(shared + kHeld, b);
+    copy_commit();
+#pragma unroll 1
+    for (int tile = 0; tile * kCols < n; ++tile) {
+        copy_wait<0>();
         operands_visible();
         __syncthreads();
-        // The slot filled now was last read two tiles ago, and the wait below has seen that tile's group end.
-        load(tile + kAhead);
-        const char* stage = shared + tile % kStages * kStage;
-        uint64_t da = operand(stage, kAlongK, kAlongRows), db = operand(stage + kOperand, kAlongK, kAlongRows);
-        wgmma_fence();
+        uint64_t da = operand(shared, kRows * 16, 128), db = operand(shared + kHeld + tile % kStages * kStage, kCols * 16, 128);
 #pragma unroll
-        for (int step = 0; step < kDepth / 16; ++step) {
+        for (int u = 0; u < kUnits; ++u) {
+            float(&now)[64] = acc[u % 2];
+            wgmma_fence();
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                wgmma_n128(acc[half], da + (step * 2 * kAlongK + half * 64 * 16) / 16, db + step * 2 * kAlongK / 16);
+            for (int step = 0; step < kDepth / 16; ++step) {
+                uint64_t ra = da + u * 64 + step * 2 * kRows, rb = db + step * 2 * kCols;  // in units of 16 bytes
+                if (step == 0) wgmma_n128<0>(now, ra, rb);
+                else wgmma_n128<1>(now, ra, rb);
                 if (EACH) {
                     wgmma_commit();
                     wgmma_wait<0>();
                 }
             }
+            if (EACH) {
+                take(now, best[u]);
+            } else {
+                wgmma_commit();
+            }
+            if (u == 1) {
+                // The other slot: all warps have seen the last group that read it end. The last tile is fetched again, unused.
+                int next = min(tile + 1, n / kCols - 1);
+                fetch<kCols>(shared + kHeld + (tile + 1) % kStages * kStage, b + size_t(next) * kCols * kDepth);
+                copy_commit();
+            }
+            if (!EACH && u > 0) {
+                wgmma_wait<1>();
+                take(acc[(u + 1) % 2], best[u - 1]);
+            }
         }
         if (!EACH) {
-            wgmma_commit();
-            wgmma_wait<1>();
+            wgmma_wait<0>();
+            take(acc[(kUnits - 1) % 2], best[kUnits - 1]);
         }
     }
-    wgmma_wait<0>();
+    int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int u = 0; u < kUnits; ++u)
 #pragma unroll
-        for (int j = 0; j < 16; ++j) {
-            float* to = c + (size_t(blockIdx.y) * kRows + half * 64 + warp * 16 + lane / 4) * n + blockIdx.x * kRows + j * 8 + lane % 4 * 2;
-            *reinterpret_cast<float2*>(to) = make_float2(acc[half][4 * j], acc[half][4 * j + 1]);
-            *reinterpret_cast<float2*>(to + size_t(8) * n) = make_float2(acc[half][4 * j + 2], acc[half][4 * j + 3]);
+        for (int h = 0; h < 2; ++h) {
+            float v = best[u][h];
+            v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
+            v = fmaxf(v, __shfl_xor_sync(~0u, v, 2));
+            if (lane % 4 == 0) out[size_t(blockIdx.x) * kRows + u * 64 + threadIdx.x / 32 * 16 + h * 8 + lane / 4] = v;
         }
 }
-__global__ void __launch_bounds__(128, 1) product_stepwise(const bf16* a, const bf16* b, float* c, int n, int k) { product<true>(a, b, c, n, k); }
-__global__ void __launch_bounds__(128, 1) product_grouped(const bf16* a, const bf16* b, float* c, int n, int k) { product<false>(a, b, c, n, k); }
+__global__ void __launch_bounds__(128, 1) product_stepwise(const bf16* a, const bf16* b, float* out, int n) { largest<true>(a, b, out, n); }
+__global__ void __launch_bounds__(128, 1) product_grouped(const bf16* a, const bf16* b, float* out, int n) { largest<false>(a, b, out, n); }
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
     bool fault = wants_fault(args);
-    int m = int(args.get("m", 4224)), n = int(args.get("n", 4096)), k = int(args.get("k", 2048)), reps = repeats(args);
+    int m = int(args.get("m", 67584)), n = int(args.get("n", 16384)), reps = repeats(args);
     auto key = seed(args);
     args.done();
-    require(m > 0 && n > 0 && k > 0 && m % 128 == 0 && n % 128 == 0 && k % 64 == 0, "--m and --n must be multiples of 128, --k of 64");
-    bf16 *a = device_alloc<bf16>(size_t(m) * k), *b = device_alloc<bf16>(size_t(n) * k);
-    float* c = device_alloc<float>(size_t(m) * n);
-    fill_uniform(a, size_t(m) * k, key, -1.f, 1.f);
-    fill_uniform(b, size_t(n) * k, key + 1, -1.f, 1.f);
-    auto ha = to_host(a, size_t(m) * k), hb = to_host(b, size_t(n) * k);
+    require(m > 0 && n > 0 && m % kRows == 0 && n % kCols == 0, "--m must be a multiple of 512, --n of 128");
+    bf16 *a = device_alloc<bf16>(size_t(m) * kDepth), *b = device_alloc<bf16>(size_t(n) * kDepth);
+    float* out = device_alloc<float>(m);
+    fill_uniform(a, size_t(m) * kDepth, key, -1.f, 1.f);
+    fill_uniform(b, size_t(n) * kDepth, key + 1, -1.f, 1.f);
+    auto ha = to_host(a, size_t(m) * kDepth), hb = to_host(b, size_t(n) * kDepth);
+    std::vector<float> fb(hb.size());
+    for (size_t i = 0; i < fb.size(); ++i) fb[i] = __bfloat162float(hb[i]);
     auto reference = [&](size_t i) {
-        double sum = 0;
-        for (int e = 0; e < k; ++e) sum += double(__bfloat162float(ha[i / n * k + e])) * double(__bfloat162float(hb[i % n * k + e]));
-        return sum;
+        float x[kDepth];
+        for (int e = 0; e < kDepth; ++e) x[e] = __bfloat162float(ha[i * kDepth + e]);
+        double best = -INFINITY;
+        for (int j = 0; j < n; ++j) {
+            double sum = 0;
+            for (int e = 0; e < kDepth; ++e) sum += double(x[e]) * double(fb[size_t(j) * kDepth + e]);
+            best = std::max(best, sum);
+        }
+        return best;
     };
-    size_t bytes = kStages * kStage;
+    size_t bytes = kHeld + kStages * kStage;
     allow_smem(product_stepwise, bytes);
     allow_smem(product_grouped, bytes);
     auto launch = [&] {
-        dim3 grid(n / 128, m / 128);
-        if (fault) product_stepwise<<<grid, 128, bytes>>>(a, b, c, n, k);
-        else product_grouped<<<grid, 128, bytes>>>(a, b, c, n, k);
+        if (fault) product_stepwise<<<m / kRows, 128, bytes>>>(a, b, out, n);
+        else product_grouped<<<m / kRows, 128, bytes>>>(a, b, out, n);
     };
-    return run_checked(fault ? "faults/product-stepwise" : "faults/product-grouped", reps, launch, c, size_t(m) * n, reference,
-                       2.0 * m * n * k, 2.0 * k * (m + n) + 4.0 * m * n, 1e-3);
+    return run_checked(fault ? "faults/product-stepwise" : "faults/product-grouped", reps, launch, out, m, reference,
+                       2.0 * m * n * kDepth, 2.0 * kDepth * (m + n) + 4.0 * m, 1e-3, 256);
 }
