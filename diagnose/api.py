@@ -16,6 +16,7 @@ from typing import Any
 
 from diagnose import engine, facts, problem, program
 from diagnose.bundled import bundled
+from diagnose.collect.find import find_ncu
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.run import Collected, CollectOptions, collect
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
@@ -25,6 +26,7 @@ from diagnose.packfile import nearest
 from diagnose.profile import read_reports
 from diagnose.report import Diagnosed, Document, ReportOptions, build
 from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, load_packs, metrics_needed, weights
+from diagnose.sass import mix
 
 Progress = Callable[[str], None]
 
@@ -268,6 +270,13 @@ def _diagnose(
     return Diagnosed(context, engine.diagnose_kernel(context, rules, weigh), product)
 
 
+def warm_up() -> None:
+    """Reads the GPU data and the table of data paths, which the first kernel would wait for."""
+    catalogue.products()
+    catalogue.architectures()
+    mix.paths({"EXIT": 1.0})
+
+
 # --- the three ways in ---
 
 
@@ -379,6 +388,12 @@ def diagnose_reference_kernel(
     from diagnose.collect.kernels import build_kernel, kernel_arguments, parse_spec, work_of
 
     kernel, params = parse_spec(spec)
+    if find_ncu(options.ncu) is None:  # known before a minute of building
+        raise DiagnoseError(
+            "no ncu (Nsight Compute) was found on PATH or in CUDA's usual places",
+            "diagnose doctor    (says how to get it; --ncu PATH or DIAGNOSE_NCU names one)",
+            EXIT_NOTHING_MEASURED,
+        )
     work = work_of(kernel, params)
     declared: dict[str, Scalar] = {f"useful_{name}": amount for name, amount in work.items() if amount > 0}
     declared.update(problem.declared(options.problem, options.useful_flops))

@@ -286,26 +286,20 @@ def rules_test(folder: str = typer.Argument(None, metavar="[DIR]"), form: str = 
     if wants_json:
         _print_json({"packs": rows})
     else:
-        to_stdout(
-            "".join(
-                f"{r['pack']} {r['version']}: {r['rules']} rules, {r['firing']} firing and {r['silent']} silent examples\n"
-                for r in rows
-            )
-        )
+        for row in rows:
+            examples = f"{row['firing']} firing and {row['silent']} silent examples hold"
+            to_stdout(f"{row['pack']} {row['version']}: {row['rules']} rules; {examples}\n")
     return EXIT_OK
 
 
-_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-@rules_app.command("new", help="Writes a rule with every key (not in this version).", context_settings=_ANYTHING)
+@rules_app.command("new", help="Writes a rule with every key (not in this version).")
 def rules_new() -> int:
     raise _not_here(
         "rules new", "diagnose rules explain tail-wave    (shows a rule; copy one of the core pack's files)"
     )
 
 
-@rules_app.command("accuracy", help="Verdicts against known causes (not in this version).", context_settings=_ANYTHING)
+@rules_app.command("accuracy", help="Verdicts against known causes (not in this version).")
 def rules_accuracy() -> int:
     raise _not_here("rules accuracy", "diagnose rules test    (checks every rule's own examples)")
 
@@ -442,12 +436,12 @@ def static(
     return EXIT_OK
 
 
-@verbs_app.command(help="Two reports, kernel by kernel (not in this version).", context_settings=_ANYTHING)
+@verbs_app.command(help="Two reports, kernel by kernel (not in this version).")
 def compare() -> int:
     raise _not_here("compare", "diagnose BEFORE AFTER    (diagnoses both reports together)")
 
 
-@verbs_app.command(help="One variable swept, with a curve (not in this version).", context_settings=_ANYTHING)
+@verbs_app.command(help="One variable swept, with a curve (not in this version).")
 def ablate() -> int:
     raise _not_here("ablate", "diagnose kernel:NAME,param=value    (one point at a time)")
 

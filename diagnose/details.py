@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import diagnose.facts  # noqa: F401 (before limits: each needs the other)
 from diagnose import limits
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import all_limits
@@ -332,13 +333,13 @@ def memory(c: Context) -> list[Part]:
             "utilization": rounded(limit.utilization) if limit else None,
         }
 
-    global_ = [_bytes(c, _SECTOR, [f"l1tex__t_sectors_pipe_lsu_mem_global_op_{way}.sum"]) for way in ("ld", "st")]
-    shared = [
-        _bytes(c, _WAVEFRONT, [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{way}.sum"]) for way in ("ld", "st")
-    ]
+    global_ = "l1tex__t_sectors_pipe_lsu_mem_global_op"
+    loaded, stored = (_bytes(c, _SECTOR, [f"{global_}_{way}.sum"]) for way in ("ld", "st"))
+    shared = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
+    read, written = (_bytes(c, _WAVEFRONT, [f"{shared}_{way}.sum"]) for way in ("ld", "st"))
     rows = [
-        row("l1", *global_, "l1_hit_rate", "l1"),
-        row("shared", *shared, None, None),
+        row("l1", loaded, stored, "l1_hit_rate", "l1"),
+        row("shared", read, written, None, None),
         row(
             "l2",
             _bytes(c, _SECTOR, ["lts__t_sectors_op_read.sum", "lts__t_sectors_srcunit_tex_op_read.sum"]),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from diagnose import api, config, output, problem, redact
+from diagnose import config, output, problem, redact
 from diagnose.collect.preflight import free_paths
-from diagnose.collect.run import Collected
-from diagnose.commandline import KERNEL_PREFIX, is_report
+from diagnose.commandline import KERNEL_PREFIX
 from diagnose.errors import EXIT_INTERRUPTED, DiagnoseError
+
+if TYPE_CHECKING:
+    from diagnose.api import Options, Result
+    from diagnose.collect.run import Collected
+    from diagnose.rules import Pack
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,64 @@ class Job:
     color: bool = True
 
 
+@dataclass
+class _Preparation:
+    """Loads the rules, and what is imported late, while a child process reads the report."""
+
+    job: Job
+    settings: config.Config
+    gates: tuple[str, ...]
+    packs: tuple[Pack, ...] = ()
+    error: BaseException | None = None
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+    def start(self) -> _Preparation:
+        """In the background, where the reader's child leaves this process idle."""
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+        return self
+
+    def _work(self) -> None:
+        try:
+            from diagnose import api
+
+            self.packs = api.load_rules(_options(self.job, self.settings))
+            api.check_gates(self.gates, self.packs)
+            api.warm_up()
+            if not self.job.no_html:
+                from diagnose.render import html
+
+                html.render({})  # compiles the templates
+        except BaseException as error:
+            self.error = error
+
+    def get(self) -> tuple[Pack, ...]:
+        """The packs; raises what went wrong."""
+        if self.thread is None:
+            self._work()
+        else:
+            self.thread.join()
+        if self.error is not None:
+            raise self.error
+        return self.packs
+
+
+def _options(job: Job, settings: config.Config) -> Options:
+    from diagnose.api import Options
+
+    return Options(
+        rules=(*settings.packs, *job.rules),
+        disable=settings.disable,
+        problem=job.problem,
+        useful_flops=job.useful_flops,
+        kernel=job.kernel,
+        all_facts=job.all_facts,
+        source=not (job.no_source or job.redact),
+        timeout_s=job.timeout_s,
+        ncu=job.ncu,
+    )
+
+
 def _html_name(job: Job) -> Path:
     if job.html is None:
         return Path(output.HTML_NAME)
@@ -66,87 +129,119 @@ def _files(job: Job) -> tuple[Path | None, Path | None]:
     return free_paths(None if job.no_html else named, profile)
 
 
-def _redacted_progress(job: Job) -> Callable[[str], None]:
-    if not job.redact:
-        return output.to_stderr
-    words = redact.command_words(" ".join(("x", *job.target)))
-    redactor = redact.Redactor(arguments=words)
-    return lambda text: output.to_stderr(redactor.text(text))
+def _own_words(job: Job) -> list[str]:
+    """The arguments of a live target, which `--redact` keeps out of every message."""
+    return redact.command_words(" ".join(("x", *job.target))) if job.live else []
+
+
+def _cleaner(job: Job) -> Callable[[str], str]:
+    """What is done to every message: nothing, or what `--redact` asks for."""
+    return redact.Redactor(arguments=_own_words(job)).text if job.redact else str
 
 
 def run(job: Job) -> int:
     """Does the job; returns the exit code."""
+    try:
+        return _run(job)
+    except DiagnoseError as error:
+        clean = _cleaner(job)
+        raise DiagnoseError(clean(error.message), clean(error.hint), error.exit_code) from error
+
+
+def _run(job: Job) -> int:
     settings = config.load(job.config)
     gates = (*settings.fail_on, *job.fail_on)
-    options = api.Options(
-        rules=(*settings.packs, *job.rules),
-        disable=settings.disable,
-        problem=job.problem,
-        useful_flops=job.useful_flops,
-        kernel=job.kernel,
-        all_facts=job.all_facts,
-        source=not (job.no_source or job.redact),
-        timeout_s=job.timeout_s,
-        ncu=job.ncu,
-    )
     problem.declared(job.problem, job.useful_flops)
     html, profile = _files(job)
-    try:
-        packs = api.load_rules(options)
-        api.check_gates(gates, packs)
-        if job.live:
-            assert profile is not None
-            result = _profiled(job, options, profile, packs)
-        else:
-            result = api.diagnose_reports(_reports(job), options, packs)
-    except BaseException:
-        if profile is not None and profile.exists() and not profile.stat().st_size:
-            profile.unlink()  # the name that was reserved
-        raise
-    if isinstance(result, Collected):
+    preparation = _Preparation(job, settings, gates)
+    result = (
+        _recorded(job, settings, preparation) if profile is None else _profiled(job, settings, profile, preparation)
+    )
+    if result is None:
         raise KeyboardInterrupt
     document = {**result.document, "warnings": [*settings.warnings, *result.document["warnings"]]}
     if job.no_source:
         document = redact.without_source(document)
     if job.redact:
-        document = redact.document(document, redact.command_words(" ".join(("x", *job.target))) if job.live else ())
+        document = redact.document(document, _own_words(job))
     return _deliver(job, document, html, gates, result.collected)
 
 
-def _reports(job: Job) -> list[Path]:
+def _recorded(job: Job, settings: config.Config, preparation: _Preparation) -> Result:
     for word in job.target:
         if word.startswith(KERNEL_PREFIX):
             raise DiagnoseError(f"{word} stands beside recorded reports", f"diagnose {word}    (on its own)")
-    return [Path(word) for word in job.target]
+    from diagnose.profile import read_reports
 
-
-def _profiled(job: Job, options: api.Options, profile: Path, packs: Any) -> api.Result | Collected:
-    live = api.Live(
-        profile=profile,
-        max_launches=job.max_launches,
-        clock_control=job.clock_control,
-        cache_control=job.cache_control,
-        replay=job.replay,
-        target_output=job.target_output,
+    preparation.start()
+    profile = read_reports(
+        [Path(word) for word in job.target],
+        timeout_s=job.timeout_s or 300.0,
+        source=not (job.no_source or job.redact),
+        ncu=Path(job.ncu) if job.ncu else None,
     )
-    progress = _redacted_progress(job)
-    clocks = "not locked" if job.clock_control == "none" else "locked to base by ncu"
-    caches = "flushed before each pass" if job.cache_control == "all" else "left as they are"
-    progress(f"clocks: {clocks} (--clock-control {job.clock_control})")
-    progress(f"caches: {caches} (--cache-control {job.cache_control})")
-    if job.target[0].startswith(KERNEL_PREFIX):
-        if len(job.target) > 1:
+    packs = preparation.get()
+    from diagnose import api
+
+    return api.Result(api.examine(profile, packs, _options(job, settings)), profile)
+
+
+def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Preparation) -> Result | None:
+    """None where the run was interrupted before anything was written."""
+    from diagnose import api
+    from diagnose.collect.run import Collected
+
+    try:
+        packs = preparation.get()
+        live = api.Live(
+            profile=profile,
+            max_launches=job.max_launches,
+            clock_control=job.clock_control,
+            cache_control=job.cache_control,
+            replay=job.replay,
+            target_output=job.target_output,
+        )
+        progress, options = _progress(job), _options(job, settings)
+        if not job.target[0].startswith(KERNEL_PREFIX):
+            result = api.diagnose_program(job.target, live, options, progress, packs)
+        elif len(job.target) > 1:
             raise DiagnoseError(
                 f"{job.target[0]} takes no arguments, got {' '.join(job.target[1:])}",
                 f"diagnose {job.target[0]},param=value    (diagnose kernels list shows the parameters)",
             )
-        return api.diagnose_reference_kernel(job.target[0], live, options, progress, packs)
-    return api.diagnose_program(job.target, live, options, progress, packs)
+        else:
+            result = api.diagnose_reference_kernel(job.target[0], live, options, progress, packs)
+    except BaseException:
+        if profile.exists() and not profile.stat().st_size:
+            profile.unlink()  # the name that was reserved
+        raise
+    return None if isinstance(result, Collected) else result
+
+
+def _progress(job: Job) -> Callable[[str], None]:
+    """Progress on stderr; how clocks and caches are treated is said when profiling begins."""
+    clean = _cleaner(job)
+    clocks = "not locked" if job.clock_control == "none" else "locked to base by ncu"
+    caches = "flushed before each pass" if job.cache_control == "all" else "left as they are"
+    conditions = [
+        f"clocks: {clocks} (--clock-control {job.clock_control})",
+        f"caches: {caches} (--cache-control {job.cache_control})",
+    ]
+
+    def progress(text: str) -> None:
+        output.to_stderr(clean(text))
+        while conditions and text.startswith("ncu "):
+            output.to_stderr(conditions.pop(0))
+
+    return progress
 
 
 def _deliver(
-    job: Job, document: Mapping[str, Any], html: Path | None, gates: tuple[str, ...], collected: Collected | None
+    job: Job, document: Mapping[str, Any], html: Path | None, gates: Sequence[str], collected: Collected | None
 ) -> int:
+    from diagnose import api
+
+    clean = _cleaner(job)
     if job.form != "text":
         for warning in document["warnings"]:
             output.to_stderr(f"warning: {warning}")
@@ -158,18 +253,14 @@ def _deliver(
 
         written = output.write_new(html, page.render(document))
     output.print_document(document, job.form, verbose=job.verbose, color=job.color)
-    held = api.gates_that_hold(document, gates)
-    for line in held:
+    for line in api.gates_that_hold(document, gates):
         output.to_stderr(f"gate: {line}")
     if collected is not None and collected.profile is not None:
-        output.to_stderr(f"profile: {collected.profile}" + (" (not redacted)" if job.redact else ""))
+        output.to_stderr(clean(f"profile: {collected.profile}") + (" (not redacted)" if job.redact else ""))
     if job.json_file is not None:
-        output.to_stderr(f"json: {job.json_file}")
+        output.to_stderr(clean(f"json: {job.json_file}"))
     if written is not None:
-        output.to_stderr(f"report: {written}")
+        output.to_stderr(clean(f"report: {written}"))
     if collected is not None and collected.interrupted:
         return EXIT_INTERRUPTED
     return api.exit_code(document, gates)
-
-
-__all__ = ["Job", "is_report", "run"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ _TEXT_WIDTH = 110  # columns where stdout is no terminal
 
 def one_line(text: str) -> str:
     """`text` on one line, with invisible characters written out."""
-    return fmt.clean(" ".join(text.split()))
+    return fmt.clean(re.sub(r"\s*[\r\n]\s*", " ", text.strip()))
 
 
 def to_stderr(text: str) -> None:
@@ -77,8 +78,17 @@ def render(document: Mapping[str, Any], form: str) -> str:
     return junit.render(document)
 
 
-def print_document(document: Mapping[str, Any], form: str, *, verbose: bool, color: bool) -> None:
-    """The document on stdout."""
+def print_document(document: Mapping[str, Any], form: str, *, verbose: bool, color: bool) -> bool:
+    """The document on stdout; False where its reader went away before the end."""
+    try:
+        _print(document, form, verbose, color)
+    except BrokenPipeError:
+        quiet_broken_pipe()
+        return False
+    return True
+
+
+def _print(document: Mapping[str, Any], form: str, verbose: bool, color: bool) -> None:
     if form != "text":
         to_stdout(render(document, form))
         return
