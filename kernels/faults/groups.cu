@@ -5,15 +5,16 @@ using bf16 = __nv_bfloat16;
 constexpr int kRows = 512, kCols = 128, kDepth = 128, kUnits = kRows / 64, kStages = 2;
 constexpr int kHeld = kRows * kDepth * 2, kStage = kCols * kDepth * 2;  // bytes
 
-// Rows into core matrices. A warp's 32 lanes take 4 rows x 8 chunks, eight lanes both halves of 4 sectors: 128 bytes of each row.
+// A and B are stored packed, each tile in the order of its core matrices: 16 bytes of every row, then the next 16. With rows
+// in memory, the halves of a 32-byte sector would go to two places, and cp.async would fetch the sector twice.
 template <int ROWS>
-__device__ __forceinline__ void fetch(char* to, const bf16* from) {
-    int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 4 + lane / 2 % 4, part = lane % 2 + lane / 8 * 2;
-#pragma unroll 8
-    for (int q = 0; q < ROWS / 16; ++q)
-#pragma unroll
-        for (int half = 0; half < 16; half += 8)
-            copy16(to + (part + half) * ROWS * 16 + (first + q * 16) * 16, from + size_t(first + q * 16) * kDepth + (part + half) * 8);
+__host__ __device__ size_t packed(size_t row, int e) {
+    return row / ROWS * ROWS * kDepth + size_t(e / 8) * ROWS * 8 + row % ROWS * 8 + e % 8;
+}
+template <int ROWS>
+__device__ __forceinline__ void fetch(char* to, const bf16* tile) {
+#pragma unroll 16
+    for (int q = threadIdx.x; q < ROWS * kDepth / 8; q += 128) copy16(to + q * 16, tile + q * 8);
 }
 
 // Accumulators 4 j and 4 j + 1 are of the thread's upper row, the two others of the row eight below.
@@ -104,10 +105,11 @@ int main(int argc, char** argv) {
     fill_uniform(b, size_t(n) * kDepth, key + 1, -1.f, 1.f);
     auto ha = to_host(a, size_t(m) * kDepth), hb = to_host(b, size_t(n) * kDepth);
     std::vector<float> fb(hb.size());
-    for (size_t i = 0; i < fb.size(); ++i) fb[i] = __bfloat162float(hb[i]);
+    for (int j = 0; j < n; ++j)
+        for (int e = 0; e < kDepth; ++e) fb[size_t(j) * kDepth + e] = __bfloat162float(hb[packed<kCols>(j, e)]);
     auto reference = [&](size_t i) {
         float x[kDepth];
-        for (int e = 0; e < kDepth; ++e) x[e] = __bfloat162float(ha[i * kDepth + e]);
+        for (int e = 0; e < kDepth; ++e) x[e] = __bfloat162float(ha[packed<kRows>(i, e)]);
         double best = -INFINITY;
         for (int j = 0; j < n; ++j) {
             double sum = 0;

@@ -2,16 +2,20 @@
 #pragma once
 #include "tensor.cuh"
 using bf16 = __nv_bfloat16;
-constexpr int kDepth = 32, kPitch = 40;  // 80-byte rows: the eight rows of an ldmatrix fall into different banks
+constexpr int kDepth = 32;
+
+// Where 16-byte chunk c of row r lies, in elements: the eight rows of an ldmatrix fall into different banks. (Padded rows would
+// do that too, but shift half of the sectors, and cp.async fetches a sector twice that it cannot store as one.)
+__device__ __forceinline__ int place(int r, int c) { return r * kDepth + (c ^ r / 2 % 4) * 8; }
 
 template <int NT>
 struct Tiles {
-    static constexpr int rows = 128, cols = 32 * NT, elements = (rows + cols) * kPitch;
+    static constexpr int rows = 128, cols = 32 * NT, elements = (rows + cols) * kDepth;
 
     // This thread's q-th chunk of sixteen bytes: 64 rows a turn, the stage's A rows first, then its B rows.
     static __device__ __forceinline__ const bf16* source(const bf16* a, const bf16* b, int k, int k0, int q, int& at) {
         int row = threadIdx.x / 4 + q * 64, part = threadIdx.x % 4 * 8;
-        at = row * kPitch + part;
+        at = place(row, threadIdx.x % 4);
         return q < rows / 64 ? a + (size_t(blockIdx.y) * rows + row) * k + k0 + part
                           : b + (size_t(blockIdx.x) * cols + row - rows) * k + k0 + part;
     }
@@ -19,16 +23,16 @@ struct Tiles {
 
     static __device__ __forceinline__ void multiply(const bf16* stage, float (&acc)[4][NT][4]) {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const bf16 *a = stage + warp / 4 * 64 * kPitch, *b = stage + (rows + warp % 4 * 8 * NT) * kPitch;
+        const bf16 *a = stage + warp / 4 * 64 * kDepth, *b = stage + (rows + warp % 4 * 8 * NT) * kDepth;
 #pragma unroll
         for (int kk = 0; kk < kDepth; kk += 16) {
             uint32_t fa[4][4], fb[NT][2];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) ldmatrix4(fa[i], a + (i * 16 + lane % 16) * kPitch + kk + lane / 16 * 8);
+            for (int i = 0; i < 4; ++i) ldmatrix4(fa[i], a + place(i * 16 + lane % 16, kk / 8 + lane / 16));
 #pragma unroll
             for (int j = 0; j < NT; j += 2) {
                 uint32_t r[4];
-                ldmatrix4(r, b + (j * 8 + lane % 8 + lane / 16 * 8) * kPitch + kk + lane / 8 % 2 * 8);
+                ldmatrix4(r, b + place(j * 8 + lane % 8 + lane / 16 * 8, kk / 8 + lane / 8 % 2));
                 fb[j][0] = r[0], fb[j][1] = r[1], fb[j + 1][0] = r[2], fb[j + 1][1] = r[3];
             }
 #pragma unroll
