@@ -1,0 +1,141 @@
+"""Every recorded kernel of ours gets the verdict that its manifest asks for, and healthy ones stay quiet."""
+
+from __future__ import annotations
+
+import pytest
+
+import recorded
+from diagnose.model import Diagnosis
+
+# What differs from the manifest today: name -> (what we say, why that is wrong, or why the manifest may be). Strict: a
+# kernel that comes out as its manifest says must leave the table.
+KNOWN_WRONG: dict[str, tuple[str, str]] = {
+    "faults/filters-abreast": (
+        "dependency-latency",
+        "eight chains a thread and one warp a scheduler fill 58 % of the FMA pipe; the kernel is being corrected",
+    ),
+    "faults/filters-corrected": (
+        "dependency-latency",
+        "a decoy that should be at the FMA roof fills 41 % of it; the kernel is being corrected",
+    ),
+    "faults/stencil-distances": (
+        "index-math",
+        "45 % of its instructions still make addresses (LEA, LEA.HI.X, IADD3.X): defensible; the manifest wants its loads",
+    ),
+    "faults/texture-optimised": (
+        "index-math",
+        "50 % of its instructions make addresses (IMAD.WIDE, LEA, clamps): defensible; the manifest wants its loads",
+    ),
+    "faults/publish-once": (
+        "narrow-access with a warning on fences",
+        "its one fence waits for 64 rows of stores that HBM has to take anyway: nothing to recover there",
+    ),
+    "faults/sum-offset": (
+        "uncoalesced",
+        "a thread's two 16-byte stores are 32 bytes apart, so that each fills half a sector: L2 is busier than HBM. "
+        "Defensible; the manifest wants the stream",
+    ),
+    "faults/terms-listed": (
+        "global-reload",
+        "all lanes load the same 16 bytes of a table: four wavefronts each fill L1. Defensible; not in the manifest",
+    ),
+    "faults/product-stepwise": (
+        "uncoalesced",
+        "its 16-byte copies use half of each sector, which costs more than the waits; the kernel is being corrected",
+    ),
+    "faults/product-grouped": ("uncoalesced", "as product-stepwise, of which it is the fix"),
+    "faults/map-in-turns": (
+        "no-overlap",
+        "the fix has a CTA barrier in its loop and is slower than the fault; the kernel is being corrected",
+    ),
+    "faults/energy-mirrored": ("memory-latency", "a healthy decoy with a quarter of a wave; being corrected"),
+    "faults/tally-columns": ("memory-latency", "a healthy decoy at 48 % of HBM; being corrected"),
+    "reduction/tree-divergent": (
+        "lsu-issue",
+        "its idle lanes are predicated off (40 %) and not diverged (1 %), and the rule reads the diverged ones only",
+    ),
+}
+
+
+def _cases() -> list[object]:
+    cases: list[object] = []
+    for name in recorded.names():
+        said, why = KNOWN_WRONG.get(name, ("", ""))
+        marks = [pytest.mark.xfail(strict=True, reason=f"says {said}: {why}")] if said else []
+        cases.append(pytest.param(name, marks=marks, id=name))
+    return cases
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_together(request: pytest.FixtureRequest) -> None:
+    """Most of the reports are wanted: reads them side by side."""
+    if sum(item.path == request.path for item in request.session.items) > 20:
+        recorded.profiles()
+
+
+def _accepted(name: str, diagnosis: Diagnosis) -> str | None:
+    """None where the diagnosis is what the manifest asks for; else what is wrong with it."""
+    entry, verdict = recorded.manifest()[name], diagnosis.verdict
+    named = {entry.expect, *entry.also}
+    if "quiet" in named and (verdict.klass == "hardware" or verdict.rule in named):
+        loud = [f.rule for f in diagnosis.findings if f.severity != "note" and f.rule not in named]
+        return f"a healthy kernel has {loud} above note" if loud else None
+    return None if verdict.rule in named else f"expected {' or '.join(sorted(named))}"
+
+
+@pytest.mark.parametrize("name", _cases())
+def test_verdict_of_the_manifest(name: str) -> None:
+    diagnosis = recorded.diagnosis(name)
+    problem = _accepted(name, diagnosis)
+    assert problem is None, f"{name}: {problem}; {recorded.summary(diagnosis)}; {recorded.manifest()[name].why}"
+
+
+def test_known_wrong_names_kernels() -> None:
+    unknown = set(KNOWN_WRONG) - set(recorded.manifest())
+    assert not unknown, f"KNOWN_WRONG names what no manifest has: {sorted(unknown)}"
+
+
+def test_every_reference_kernel_has_its_report_and_the_other_way_round() -> None:
+    without = [name for name in recorded.manifest() if name not in recorded.names() and not _is_ceiling(name)]
+    known = {recorded.report_of(name).name for name in recorded.manifest()}
+    strangers = [path.name for path in recorded.REPORTS.glob("*.ncu-rep*") if path.name not in known]
+    assert not without and not strangers, f"without a report: {without}; without a manifest entry: {strangers}"
+
+
+def _is_ceiling(name: str) -> bool:
+    return recorded.manifest()[name].family == "ceilings"
+
+
+@pytest.mark.parametrize("name", recorded.names())
+def test_invariants(name: str) -> None:
+    """What holds for every diagnosis, right or wrong (contract, `--format json`)."""
+    found = recorded.diagnosis(name)
+    line = recorded.summary(found)
+    verdict = found.verdict
+    if verdict.klass == "hardware":
+        loud = [f.rule for f in found.findings if f.severity != "note"]
+        assert not loud, f"a hardware verdict beside {loud}: {line}"
+        assert verdict.at_stake is None and verdict.speedup is None, line
+    else:
+        assert found.findings and found.findings[0].rule == verdict.rule, (
+            f"the verdict is not the first finding: {line}"
+        )
+    stakes = [f.at_stake for f in found.findings[1:] if f.at_stake is not None]
+    assert stakes == sorted(stakes, reverse=True), line
+    for finding in found.findings:
+        assert finding.at_stake is None or 0 <= finding.at_stake < 1, line
+        if finding.at_stake is not None:
+            gain = finding.speedup
+            assert gain is not None and gain.low <= gain.expected <= gain.high, f"{finding.rule} {gain}: {line}"
+            assert gain.expected == pytest.approx(1 / (1 - finding.at_stake)), f"{finding.rule} {gain}: {line}"
+        assert all(0 <= place.share <= 1 for place in finding.where), line
+    for limit in found.limits:
+        assert 0 <= limit.utilization <= 1 and limit.bound_us <= (found.facts["duration_us"].value or 0) * 1.0001, (
+            f"{limit}: {line}"
+        )
+    assert [limit.utilization for limit in found.limits] == sorted((m.utilization for m in found.limits), reverse=True)
+    rules = {f.rule for f in found.findings} & {r.rule for r in found.rejected}
+    assert not rules, f"both found and rejected: {rules}"
+    assert verdict.sentence and "None" not in verdict.sentence, f"{verdict.sentence!r}: {line}"
+    for missing in found.not_evaluated:
+        assert missing.missing and missing.collect_with, f"{missing}: {line}"
