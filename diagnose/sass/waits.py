@@ -71,8 +71,8 @@ def _producer(lines: Sequence[SassLine], parsed: Sequence[Instruction | None], a
     if here is None or not here.sources:
         return None
     # Backwards through the code, then once around (a load for the next iteration stands after its use in a loop).
-    order = [*range(at - 1, max(-1, at - 1 - _MAX_STEPS), -1), *range(min(len(lines) - 1, at + _MAX_STEPS), at, -1)]
-    wanted = set(here.sources)
+    order: list[int] = [*range(at - 1, max(-1, at - 1 - _MAX_STEPS), -1), *range(min(len(lines) - 1, at + _MAX_STEPS), at, -1)]
+    wanted: set[str] = set(here.sources)
     for index in order:
         candidate = parsed[index]
         if candidate is None or not (candidate.destinations & wanted):
