@@ -117,6 +117,7 @@ def test_a_manifest_is_read(root: Path) -> None:
         ({"archs": ["90a"]}, "archs must name architectures"),
         ({"args": "--x"}, "args must be a list"),
         ({"step": "one"}, "step must be a number"),
+        ({"gain": "no"}, "gain must be true or false"),
         ({"twin": 3}, "twin must be a name"),
         ({"twin": "gemm/none"}, "its twin 'gemm/none' does not exist"),
         ({"source": "gone.cu"}, "source 'gone.cu' does not exist"),

@@ -27,7 +27,7 @@ from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 FAMILIES = ("gemm", "attention", "reduction", "faults", "ceilings")
 BASE_FLAGS = ("-O3", "-lineinfo", "-std=c++17")
 _REQUIRED = ("name", "source", "function", "expect", "params", "work", "archs", "why")
-_OPTIONAL = ("args", "nvcc_flags", "step", "also", "twin")
+_OPTIONAL = ("args", "nvcc_flags", "step", "also", "twin", "gain")
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 _BUILD_SECONDS = 600.0
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -57,6 +57,7 @@ class ReferenceKernel:
     work: Mapping[str, str]
     archs: tuple[str, ...]
     why: str
+    gain: bool = True
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def _kernel(entry: Any, family: str, manifest: Path, number: int) -> ReferenceKe
         raise _bad(manifest, label, f"step must be a number or null, got {step!r}")
     if twin is not None and not isinstance(twin, str):
         raise _bad(manifest, label, f"twin must be a name or null, got {twin!r}")
+    if not isinstance(entry.get("gain", True), bool):
+        raise _bad(manifest, label, f"gain must be true or false, got {entry['gain']!r}")
     if not isinstance(params, dict) or any(type(value) is not int for value in params.values()):
         raise _bad(manifest, label, f"params must map names to integers, got {params!r}")
     if not isinstance(work, dict):
@@ -165,6 +168,7 @@ def _kernel(entry: Any, family: str, manifest: Path, number: int) -> ReferenceKe
         work={str(name): str(expression) for name, expression in work.items()},
         archs=archs,
         why=entry["why"],
+        gain=entry.get("gain", True),
     )
 
 

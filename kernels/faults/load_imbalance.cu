@@ -4,13 +4,23 @@
 
 __device__ float sum_before(const float* __restrict__ x, unsigned i) {
     float xi = x[i], total[4] = {};
-    unsigned j = 0;
-#pragma unroll 4
-    for (; j + 4 <= i; j += 4) {
-        float4 v = *reinterpret_cast<const float4*>(x + j);  // the same address in all lanes: a broadcast from L1
-        float d[4] = {xi - v.x, xi - v.y, xi - v.z, xi - v.w};
+    unsigned j = 0, last = i / 32 * 32;
+    float4 v[8], next[8];  // the same address in all lanes: broadcasts; the next 32 values travel while these are used
+    auto load = [&](float4 (&to)[8], unsigned from) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) total[k] = fmaf(d[k] * d[k], d[k] * d[k], total[k]);
+        for (int q = 0; q < 8; ++q) to[q] = *reinterpret_cast<const float4*>(x + from + 4 * q);
+    };
+    load(v, 0);
+#pragma unroll 1
+    for (; j < last; j += 32) {
+        load(next, min(j + 32, last));
+#pragma unroll
+        for (int q = 0; q < 8; ++q) {
+            float d[4] = {xi - v[q].x, xi - v[q].y, xi - v[q].z, xi - v[q].w};
+#pragma unroll
+            for (int k = 0; k < 4; ++k) total[k] = fmaf(d[k] * d[k], d[k] * d[k], total[k]);
+            v[q] = next[q];
+        }
     }
     for (; j < i; ++j) {
         float d = xi - x[j];

@@ -5,7 +5,7 @@ struct Offsets {
     int64_t x[kMax], y[kMax], z[kMax], w[kMax];
 };
 __constant__ Offsets offsets;
-__constant__ int64_t linear[kMax];
+__constant__ int linear[kMax];
 
 struct Shape {
     int64_t side, sx, sy, sz, sw;  // elements a side inside the padding, and strides of the padded array
@@ -32,10 +32,10 @@ __global__ void __launch_bounds__(256) stencil_distances(const float* in, const 
     if (i >= n) return;
     int side = int(s.side), r = int(i);
     int64_t x = r % side + 1, y = r / side % side + 1, z = r / (side * side) % side + 1, w = r / (side * side * side) + 1;
-    const float* base = in + x * s.sx + y * s.sy + z * s.sz + w * s.sw;
+    int at = int(x * s.sx + y * s.sy + z * s.sz + w * s.sw);
     float sum = 0;
-#pragma unroll 4
-    for (int k = 0; k < count; ++k) sum = fmaf(weight[k], base[linear[k]], sum);
+#pragma unroll 9
+    for (int k = 0; k < count; ++k) sum = fmaf(weight[k], in[at + linear[k]], sum);
     out[i] = sum;
 }
 
@@ -49,14 +49,14 @@ int main(int argc, char** argv) {
     int64_t pad = side + 2, n = int64_t(side) * side * side * side, cells = pad * pad * pad * pad;
     Shape shape{side, 1, pad, pad * pad, pad * pad * pad};
     Offsets host{};
-    int64_t flat[kMax] = {};
+    int flat[kMax] = {};
     int count = 0;
     for (int w = -1; w <= 1; ++w)
         for (int z = -1; z <= 1; ++z)
             for (int y = -1; y <= 1; ++y)
                 for (int x = -1; x <= 1; ++x, ++count) {
                     host.x[count] = x, host.y[count] = y, host.z[count] = z, host.w[count] = w;
-                    flat[count] = x * shape.sx + y * shape.sy + z * shape.sz + w * shape.sw;
+                    flat[count] = int(x * shape.sx + y * shape.sy + z * shape.sz + w * shape.sw);
                 }
     CHECK_CUDA(cudaMemcpyToSymbol(offsets, &host, sizeof host));
     CHECK_CUDA(cudaMemcpyToSymbol(linear, flat, sizeof flat));

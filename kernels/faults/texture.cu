@@ -16,6 +16,7 @@ __global__ void texture(const float* in, float* out, int side) {
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
+    std::string name = args.get_str("name", "faults/texture-plain");
     int side = int(args.get("side", 4096)), reps = repeats(args);
     auto key = seed(args);
     args.done();
@@ -33,5 +34,5 @@ int main(int argc, char** argv) {
         return sum;
     };
     auto launch = [&] { texture<<<dim3((side + 31) / 32, (side + 7) / 8), dim3(32, 8)>>>(in, out, side); };
-    return run_checked("faults/texture", reps, launch, out, n, reference, 75.0 * n, 8.0 * n, 1e-5, 65536);
+    return run_checked(name.c_str(), reps, launch, out, n, reference, 75.0 * n, 8.0 * n, 1e-5, 65536);
 }
