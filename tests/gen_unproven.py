@@ -21,26 +21,26 @@ from diagnose.rules import evaluate
 TARGET = recorded.ROOT / "docs" / "unproven.md"
 
 # The contract's verdicts, in its order, and the two of class unknown.
-VERDICTS = (
-    "hbm-bandwidth l2-bandwidth smem-bandwidth tensor-compute fp32-compute fp64-compute int-compute sfu-compute "
-    "issue-bound power-throttle launch-bound small-grid tail-wave small-wgmma-n padding-waste random-access under-split "
-    "load-imbalance cluster-placement memory-latency dependency-latency uncoalesced partial-writes narrow-access "
-    "lsu-issue global-reload smem-reload l2-locality bank-conflict barrier pipeline-wait no-overlap spill local-array "
-    "occupancy-registers occupancy-smem occupancy-block divergence global-atomics shared-atomics no-tensor-core "
-    "legacy-mma wgmma-serialized no-async-copy tma-overhead fp8-not-native sparse-not-used conversion fp64-by-accident "
-    "slow-math index-math instruction-cache constant-divergence fence spin-wait host-memory peer-memory debug-build "
-    "not-enough-data inconsistent-data"
-).split()
+VERDICTS = tuple(
+    """
+    hbm-bandwidth l2-bandwidth smem-bandwidth tensor-compute fp32-compute fp64-compute int-compute sfu-compute
+    issue-bound power-throttle launch-bound small-grid tail-wave small-wgmma-n padding-waste random-access
+    under-split load-imbalance cluster-placement memory-latency dependency-latency uncoalesced partial-writes
+    narrow-access lsu-issue global-reload smem-reload l2-locality bank-conflict barrier pipeline-wait no-overlap
+    spill local-array occupancy-registers occupancy-smem occupancy-block divergence global-atomics
+    shared-atomics no-tensor-core legacy-mma wgmma-serialized no-async-copy tma-overhead fp8-not-native
+    sparse-not-used conversion fp64-by-accident slow-math index-math instruction-cache constant-divergence
+    fence spin-wait host-memory peer-memory debug-build not-enough-data inconsistent-data
+    """.split()  # noqa: SIM905
+)
 
 REASONS = {
     "power-throttle": "needs a clock log from outside a replayed run (trap 27); `clock_loss` is a declared input",
     "peer-memory": "needs two GPUs that read each other's memory; the reports were recorded on one",
     "sparse-not-used": "needs 2:4 data and a declaration of it; no recorded kernel multiplies pruned weights densely",
-    "small-grid": "the recorded grids that are too small are either under 5 µs (launch-bound) or long enough for under-split",
-    "not-enough-data": "every recorded report holds the throughput metrics; a recorded one without them shows it in "
-    "tests/test_traps.py",
-    "inconsistent-data": "no recorded report contradicts itself; a recorded one with counters of another launch shows it "
-    "in tests/test_traps.py",
+    "small-grid": "recorded grids that are too small are under 5 µs (launch-bound) or long enough for under-split",
+    "not-enough-data": "every recorded report holds throughputs; test_traps.py takes them away from one",
+    "inconsistent-data": "no recorded report contradicts itself; test_traps.py gives one another launch's counters",
 }
 
 
@@ -87,9 +87,9 @@ def text() -> str:
     lines = [
         "# Unproven verdicts",
         "",
-        "Written by `tests/gen_unproven.py` from the recorded reports in `examples/reports`; a test keeps it up to date.",
+        "Written by `tests/gen_unproven.py` from the reports in `examples/reports`; a test keeps it up to date.",
         "A verdict is proven when at least one recorded report of our own fires it and at least one is looked at and",
-        "refused. What is listed here was not seen to fire on a report: its rule rests on its examples and its reasons.",
+        "refused. What is listed here was not seen to fire on one: its rule rests on its examples and its reasons.",
         "",
         "| verdict | fires on | refused on | why it is not proven |",
         "| --- | --- | --- | --- |",

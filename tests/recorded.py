@@ -1,4 +1,4 @@
-"""The recorded reports of our own kernels (`examples/reports`) for tests: read once, diagnosed once, with their manifests.
+"""The recorded reports of our own kernels (`examples/reports`) for tests: read once, diagnosed once.
 
 Reading all of them takes about a minute on two cores, so what was read is kept under `.pytest_cache/recorded`, named by
 the report's bytes and the sources that read it: a changed report or reader is read anew.

@@ -145,7 +145,7 @@ def test_without_its_metrics_a_fact_is_unknown_or_comes_from_another(fact: str, 
 # Facts that read 0, or nothing by name, when one of the metrics they are computed from is absent: a 0 that nobody
 # measured. Found by test_taking_one_metric_away; each is a bug to be mended, and must leave the table then.
 READS_ZERO = {
-    "stall_*, exposed_*": "a stall reason that the report lacks counts as no samples (Context cannot tell 0 from absent)",
+    "stall_*, exposed_*": "a stall reason that the report lacks counts as no samples",
     "stake_local_array": "local_bytes unknown counts as 0 bytes",
     "stake_narrow": "exposed_lg_throttle unknown counts as none",
     "stake_divergence": "issue and lanes_on unknown fall back",
@@ -216,9 +216,7 @@ def test_a_pipe_that_was_measured_idle_is_idle_and_not_unknown() -> None:
     assert fact.value == 0.0, f"{metric} is 0 and fp64_utilization is {fact.value}, missing {fact.missing}"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the limits are computed inside whichever fact asks first, and it takes all misses"
-)
+@pytest.mark.xfail(strict=True, reason="limits are computed inside the fact that asks first, which takes all misses")
 def test_a_fact_names_only_what_it_misses() -> None:
     """tensor_utilization has nothing to do with DRAM or with Pascal's counters."""
     kernel = recorded.profile("faults/orbit-float")
@@ -230,7 +228,8 @@ def test_a_fact_names_only_what_it_misses() -> None:
 # --- what a live run collects ---
 
 _SECTIONS = (
-    "device__", "launch__", "diagnose__", "smsp__pcsamp_", "profiler__", "sass__", "memory_", "derived__", "inst_executed",
+    "device__", "launch__", "diagnose__", "smsp__pcsamp_", "profiler__", "sass__", "memory_", "derived__",
+    "inst_executed",
     "smsp__inst_executed.", "smsp__inst_issued.", "sm__inst_executed.", "sm__warps_active", "sm__maximum_warps",
 )  # fmt: skip
 # Verdicts that a live run would not give, because a metric that the facts read is in nobody's `needs`.

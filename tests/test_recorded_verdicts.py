@@ -18,26 +18,9 @@ KNOWN_WRONG: dict[str, tuple[str, str]] = {
         "dependency-latency",
         "a decoy that should be at the FMA roof fills 41 % of it; the kernel is being corrected",
     ),
-    "faults/stencil-distances": (
-        "index-math",
-        "45 % of its instructions still make addresses (LEA, LEA.HI.X, IADD3.X): defensible; the manifest wants its loads",
-    ),
-    "faults/texture-optimised": (
-        "index-math",
-        "50 % of its instructions make addresses (IMAD.WIDE, LEA, clamps): defensible; the manifest wants its loads",
-    ),
     "faults/publish-once": (
         "narrow-access with a warning on fences",
         "its one fence waits for 64 rows of stores that HBM has to take anyway: nothing to recover there",
-    ),
-    "faults/sum-offset": (
-        "uncoalesced",
-        "a thread's two 16-byte stores are 32 bytes apart, so that each fills half a sector: L2 is busier than HBM. "
-        "Defensible; the manifest wants the stream",
-    ),
-    "faults/terms-listed": (
-        "global-reload",
-        "all lanes load the same 16 bytes of a table: four wavefronts each fill L1. Defensible; not in the manifest",
     ),
     "faults/product-stepwise": (
         "uncoalesced",
