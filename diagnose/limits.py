@@ -106,7 +106,16 @@ NEEDS: tuple[str, ...] = (
     "l1tex__data_bank_reads.avg.pct_of_peak_sustained_elapsed",
     "l1tex__data_bank_writes.avg.pct_of_peak_sustained_elapsed",
     "sm__mio_inst_issued.avg.pct_of_peak_sustained_elapsed",
+    "l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed",
+    "sm__pipe_fmaheavy_cycles_active.avg.pct_of_peak_sustained_elapsed",  # IMAD runs on this half of the FMA pipe only
 )
+
+
+def needs(resource: str) -> tuple[str, ...]:
+    """The metrics of NEEDS that the resource's limit reads."""
+    percentages = next(r.percentages for r in RESOURCES if r.name == resource)
+    work = ("lts__t_sectors.sum",) if resource == "l2" else ()
+    return work + tuple(metric for metric in NEEDS if metric in percentages)
 
 
 def _largest(c: Context, resource: Resource) -> float | None:

@@ -361,6 +361,10 @@ def _padding(c: Context) -> float | None:
     return removed(c, {"tensor": min(1.0, useful / issued)})
 
 
+# ncu 2025.3 names on sm_90; ncu leaves out with a warning what a chip does not have.
+_TENSOR_SOURCES = ("bf16_dst_fp32", "fp16", "fp64", "fp8_sparsity_off", "fp8_sparsity_on", "int8", "tf32_dst_fp32")
+
+
 def _issued_tensor_flops(c: Context) -> float | None:
     """Sum of ncu's Tensor operations by source type; the `op_` metrics split the same operations by instruction."""
     names = [n for n in c.kernel.metrics if n.startswith("sm__ops_path_tensor_src_") and n.endswith(".sum")]
@@ -374,7 +378,13 @@ def _issued_tensor_flops(c: Context) -> float | None:
 FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("useful_flops", "count", "Useful operations, declared.", _declared("useful_flops")),
     FactDefinition("useful_bytes", "byte", "Bytes that must move at least, declared.", _declared("useful_bytes")),
-    FactDefinition("issued_tensor_flops", "count", "Tensor operations issued, all paths.", _issued_tensor_flops),
+    FactDefinition(
+        "issued_tensor_flops",
+        "count",
+        "Tensor operations issued, all paths.",
+        _issued_tensor_flops,
+        tuple(f"sm__ops_path_tensor_src_{source}.sum" for source in _TENSOR_SOURCES),
+    ),
     FactDefinition(
         "memory_instruction_share",
         "share",

@@ -369,7 +369,11 @@ FACTS: tuple[FactDefinition, ...] = (
         "byte",
         "Bytes read from device memory to complete partly written sectors.",
         _fill_bytes,
-        ("lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum",),
+        (
+            "lts__t_sectors_srcunit_tex_op_read_lookup_miss.sum",
+            "lts__t_sectors_srcunit_tex_op_atom_dot_alu_lookup_miss.sum",
+            "lts__t_sectors_srcunit_tex_op_red_lookup_miss.sum",
+        ),
     ),
     FactDefinition("write_fill_share", "share", "Those bytes, of all bytes at device memory.", _fill_share),
     FactDefinition("l2_rereads", "ratio", "Bytes from L2 for loads over bytes read from device memory.", _reread),

@@ -110,7 +110,7 @@ FACTS: tuple[FactDefinition, ...] = (
             "share",
             f"Time that {name} needs at its sustainable rate, of the measured time.",
             utilization(name),
-            tuple(m for m in limits.NEEDS if any(m in r.percentages for r in limits.RESOURCES if r.name == name)),
+            limits.needs(name),
         )
         for name in limits.ORDER
     ),

@@ -273,6 +273,11 @@ FACTS: tuple[FactDefinition, ...] = (
         _wait_kind_or_reason(("global_load", "texture", "copy_group"), ("long_scoreboard",)),
     ),
     FactDefinition(
-        "cycles_per_load", "cycle", "Cycles that a warp waits for each global or local load.", _cycles_per_load
+        "cycles_per_load",
+        "cycle",
+        "Cycles that a warp waits for each global or local load.",
+        _cycles_per_load,
+        ("smsp__average_warp_latency_per_inst_issued.ratio",),
+        "opcodes",
     ),
 )
