@@ -21,7 +21,7 @@ needs_nvdisasm = pytest.mark.skipif(NVDISASM is None, reason="nvdisasm is not he
 needs_ptxas = pytest.mark.skipif(PTXAS is None or NVDISASM is None, reason="ptxas or nvdisasm is not here")
 needs_nvcc = pytest.mark.skipif(
     NVCC is None or NVDISASM is None or shutil.which("g++") is None,
-    reason="nvcc, a host compiler or nvdisasm is not here",
+    reason="nvcc, g++ or nvdisasm is not here",
 )
 
 

@@ -1,4 +1,4 @@
-"""The table of data paths: every row is proved by compiling its source and finding the opcode; the page is up to date."""
+"""The table of data paths: every row is proved by compiling its source, and its page is up to date."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from sass_tools import SOURCES, assemble, needs_ptxas, ptx_for
 
 from diagnose.sass import disassemble, mix, pathtable
+from sass_tools import SOURCES, assemble, needs_ptxas, ptx_for
 
 CONTRACT = {
     *("mma", "sparse-mma", "fp8-mma", "block-scaled-mma", "int-mma", "fp64-mma", "ldmatrix", "stmatrix", "cp-async"),

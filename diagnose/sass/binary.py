@@ -1,8 +1,8 @@
 """Finds the GPU code in a file: cubins and PTX of an executable, library, object, archive, fatbin or cubin.
 
-A fatbin is a header (magic, version, size) and entries (kind, architecture, flags, size); entries are stored plain, with
-zstd (CUDA 12.4 on) or with LZ4 (older, and `--compress-mode=speed`). Host files are scanned for fatbin headers, so that a
-stripped section table, an archive or a nested library makes no difference. Everything read is untrusted.
+A fatbin is a header (magic, version, size) and entries (kind, architecture, flags, size); entries are stored plain,
+with zstd or with LZ4. Host files are scanned for fatbin headers, so that a stripped section table, an archive or a
+nested library makes no difference. Everything read is untrusted.
 """
 
 from __future__ import annotations
@@ -69,9 +69,12 @@ def open_binary(path: Path) -> Binary:
             raise _unreadable(path, "is not a regular file")
         if info.st_size == 0:
             raise _unreadable(path, "is empty", "build it again: nothing was written to it")
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            with memoryview(data) as view:
-                return _scan(path, data, view)
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            memoryview(data) as view,
+        ):
+            return _scan(path, data, view)
     except OSError as error:
         raise _unreadable(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from None
 

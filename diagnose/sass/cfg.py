@@ -71,7 +71,7 @@ def category(instruction: Instruction) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions `first` to `last` (inclusive) that run one after another; `following` are blocks that may come next."""
+    """Instructions `first` to `last` (inclusive) that run in a row; `following` are the blocks that may come next."""
 
     first: int
     last: int

@@ -58,7 +58,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Code:
-    """The code of one kernel (its section: called functions may stand behind it). `labels` map to instruction indexes."""
+    """The code of one kernel (called functions may stand behind it). `labels` map to instruction indexes."""
 
     name: str
     arch: str

@@ -42,8 +42,9 @@ class Section:
 class KernelResources:
     """What a cubin says of one kernel. None where it says nothing.
 
-    `shared_bytes` is static shared memory without the part that the system reserves; `cluster` is the fixed cluster
-    shape; `max_threads` comes from launch bounds, `required_threads` from a fixed block size.
+    `shared_bytes` is static shared memory without the part that the system reserves; `cluster` is a fixed cluster
+    shape; `max_threads` comes from launch bounds, `required_threads` from a fixed block size; `abi` is the version of
+    the cubin's format.
     """
 
     name: str
@@ -57,6 +58,7 @@ class KernelResources:
     required_threads: int | None = None
     cluster: tuple[int, int, int] | None = None
     clusters: bool = False
+    abi: int = 0
 
 
 @dataclass(frozen=True)
@@ -269,5 +271,16 @@ def _kernel(
                 elif code == _CLUSTER:
                     cluster, clusters = (x, y, z), True
     return KernelResources(
-        name, index, size or text.size, registers, shared, stack, barriers, max_threads, required, cluster, clusters
+        name,
+        index,
+        size or text.size,
+        registers,
+        shared,
+        stack,
+        barriers,
+        max_threads,
+        required,
+        cluster,
+        clusters,
+        image.abi,
     )

@@ -1,0 +1,478 @@
+"""What the code of a kernel says without being run: readings of its main loop, and the facts that static rules use.
+
+Counts are counts in the code. Shares are of the hot code: the main loop where there is one, else the whole kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from diagnose.expr import Reading as Value
+from diagnose.facts import CATALOGUE
+from diagnose.facts.context import Context
+from diagnose.model import KernelProfile, SassLine, Scalar
+from diagnose.sass import mix, pathtable
+from diagnose.sass.cfg import COPIES, MMA, WGMMA, Graph, Loop, category, graph
+from diagnose.sass.disassemble import Code, Instruction
+from diagnose.sass.elf import KernelResources
+from diagnose.sass.text import parse
+
+_GLOBAL_LOADS = frozenset({"LDG", "LD"})
+_DOUBLE = frozenset({"DFMA", "DADD", "DMUL", "DSETP", "DMNMX"})
+_LOCAL = frozenset({"LDL", "STL"})
+_GMMA_SHAPE = re.compile(r"^(\d+)x(\d+)x(\d+)$")
+_WAIT = re.compile(r"\b(?:gsb0|SB0)\s*,\s*(0x[0-9a-f]+)")
+_REGISTER_LIST = re.compile(r"\bR(\d+)\b")
+# Functions of the compiler's own library that are software paths (names as nvdisasm prints them).
+_SOFTWARE = re.compile(
+    r"__cuda_sm\d+x?_(?:div|rem|rcp|sqrt|rsqrt|dblrcp|dsqrt|pow)|__internal_.*(?:div|rem|pow|trig|accurate)"
+)
+# One warp-level MMA in multiply-adds, by the shape in its opcode.
+_SHAPES: Mapping[str, tuple[int, int, int]] = {
+    "884": (8, 8, 4), "8x8x4": (8, 8, 4), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16),
+    "16832": (16, 8, 32), "16864": (16, 8, 64), "168128": (16, 8, 128), "8816": (8, 8, 16), "8832": (8, 8, 32),
+    "88128": (8, 8, 128), "168256": (16, 8, 256), "16x8x4": (16, 8, 4), "16x8x8": (16, 8, 8), "16x8x16": (16, 8, 16),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The code of one kernel with its graph and what its cubin says of it."""
+
+    code: Code
+    resources: KernelResources
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The control-flow graph."""
+        return graph(self.code)
+
+    @property
+    def loop(self) -> Loop | None:
+        """The main loop."""
+        return self.graph.main_loop
+
+    @cached_property
+    def all(self) -> tuple[Instruction, ...]:
+        """Every instruction that can run, without the padding behind the last one."""
+        instructions = list(self.code.instructions)
+        while instructions and instructions[-1].base == "NOP":
+            instructions.pop()
+        if instructions and instructions[-1].base == "BRA" and len(instructions) > 1 and not instructions[-1].predicate:
+            at = self.code.labels.get(instructions[-1].targets[0]) if instructions[-1].targets else None
+            if at == len(instructions) - 1:
+                instructions.pop()  # the jump to itself that ends a section
+        return tuple(i for i in instructions if not i.never)
+
+    @cached_property
+    def hot(self) -> tuple[Instruction, ...]:
+        """The main loop, or everything where there is no loop."""
+        return tuple(self.graph.inside(self.loop)) if self.loop is not None else self.all
+
+    @cached_property
+    def looped(self) -> frozenset[int]:
+        """Addresses inside any loop."""
+        return frozenset(i.pc for loop in self.graph.loops for i in self.graph.inside(loop))
+
+    @cached_property
+    def opcodes(self) -> Mapping[str, int]:
+        """Instructions in the code by opcode."""
+        return Counter(i.opcode for i in self.all)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Data paths in the code, by opcodes, operands and the cubin's own notes."""
+        found = set(pathtable.of_code((i.opcode, i.text) for i in self.all))
+        if self.resources.clusters:
+            found.add("cluster")
+        return tuple(sorted(found))
+
+    @property
+    def sm(self) -> int | None:
+        """The architecture number (90)."""
+        match = re.fullmatch(r"sm_(\d+)[a-z]?", self.code.arch)
+        return int(match[1]) if match else None
+
+    @cached_property
+    def context(self) -> Context:
+        """The hot code as the facts of profiled kernels see one: each instruction executed once."""
+        opcodes = {name: float(n) for name, n in Counter(i.opcode for i in self.hot).items()}
+        lines = tuple(
+            SassLine(i.pc, i.text, executed=1.0, file=i.file, line=i.line) for i in self.hot if i.base != "NOP"
+        )
+        profile = KernelProfile(0, 0, self.code.name, self.code.name, "kernel", {}, {}, (), opcodes, opcodes, lines)
+        return Context(profile, self.sm, {}, frozenset(), CATALOGUE)
+
+
+def count(instructions: Sequence[Instruction], *bases: str) -> int:
+    """Instructions with one of the base opcodes."""
+    return sum(1 for i in instructions if i.base in bases)
+
+
+# --- readings ---
+
+
+@dataclass(frozen=True)
+class Wgmma:
+    """How a kernel uses wgmma in its hot code.
+
+    `operands` SS, RS or SS+RS; `per_wait` wgmma instructions for each wait; `distance` the groups that the most
+    relaxed wait leaves in flight; `serialized` whether each wgmma is waited for before the next.
+    """
+
+    n: int
+    operands: str
+    instructions: int
+    groups: int
+    waits: int
+    per_wait: float
+    distance: int | None
+    serialized: bool
+
+
+def wgmma(kernel: Kernel) -> Wgmma | None:
+    """The reading of wgmma; None without any."""
+    hot = kernel.hot if count(kernel.hot, *WGMMA) else kernel.all
+    issued = [i for i in hot if i.base in WGMMA]
+    if not issued:
+        return None
+    waits = [i for i in hot if i.opcode.startswith("WARPGROUP.DEPBAR")]
+    left = [int(match[1], 16) for i in waits if (match := _WAIT.search(i.text))]
+    operands = sorted({"RS" if _a_in_registers(i) else "SS" for i in issued})
+    groups = sum(1 for i in issued if "gsb0" in i.text)
+    per_wait = len(issued) / len(waits) if waits else float(len(issued))
+    distance = max(left, default=None)
+    return Wgmma(
+        n=mix.wgmma_n(Counter(i.opcode for i in issued)) or 0,
+        operands="+".join(reversed(operands)) if len(operands) > 1 else operands[0],
+        instructions=len(issued),
+        groups=groups,
+        waits=len(waits),
+        per_wait=per_wait,
+        distance=distance,
+        serialized=bool(waits) and distance == 0 and per_wait <= 1.5,
+    )
+
+
+def _a_in_registers(instruction: Instruction) -> bool:
+    """RS: the first source of a wgmma is a register, `HGMMA… R24, R28, gdesc[UR4], R24`."""
+    operands = [part.strip() for part in instruction.text[len(instruction.opcode) :].split(",")]
+    return len(operands) > 2 and not operands[1].startswith("gdesc")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages of the copies into shared memory, and what shows them: `commit groups` or `mbarriers`."""
+
+    stages: int
+    shown_by: str
+
+
+def pipeline(kernel: Kernel) -> Pipeline | None:
+    """Stages of a pipelined loop; None where the code does not show them.
+
+    With cp.async a loop of S stages has S-1 groups committed before it. With mbarriers each stage has one that says
+    full, and one that says empty where consumers arrive on it.
+    """
+    loop = kernel.loop
+    if loop is None:
+        return None
+    inside = kernel.hot
+    if count(inside, "LDGDEPBAR"):
+        before = _before(kernel, loop)
+        committed = count(before, "LDGDEPBAR")
+        return Pipeline(committed + 1, "commit groups")
+    copies = count(kernel.all, "UTMALDG", "UBLKCP")
+    initialised = [i for i in kernel.all if i.opcode.startswith("SYNCS.EXCH")]
+    if copies and initialised and any(i.opcode.startswith("SYNCS.PHASECHK") for i in kernel.all):
+        if any(i.pc in kernel.looped for i in initialised):
+            return None
+        # Consumers say that a stage is empty; a producer's own arrive announces bytes and is written without A1T0.
+        released = any(
+            i.opcode.startswith("SYNCS.ARRIVE") and {"A1T0", "RED"} & set(i.opcode.split(".")) and i.pc in kernel.looped
+            for i in kernel.all
+        )
+        number = len(initialised)
+        return Pipeline(number // 2 if released and number % 2 == 0 else number, "mbarriers")
+    return None
+
+
+def _before(kernel: Kernel, loop: Loop) -> list[Instruction]:
+    """Instructions on the way to the loop: those of blocks that dominate its header and are in no loop with it."""
+    blocks = kernel.graph.blocks
+    at = kernel.graph.dominators[loop.header]
+    found: list[Instruction] = []
+    inside = {b for other in kernel.graph.loops for b in other.blocks if loop.blocks <= other.blocks}
+    while at is not None:
+        if at not in inside:
+            found += kernel.code.instructions[blocks[at].first : blocks[at].last + 1]
+        at = kernel.graph.dominators[at]
+    # A prologue under a condition (`if (s < tiles) load`) does not dominate, but leads to the loop and to it alone.
+    header = blocks[loop.header].first
+    dominating = {i.pc for i in found}
+    for number, block in enumerate(blocks):
+        if block.first < header and number not in inside and kernel.graph.reaches(number, loop.header):
+            found += [
+                i
+                for i in kernel.code.instructions[block.first : block.last + 1]
+                if i.pc not in dominating and i.base == "LDGDEPBAR"
+            ]
+    return [i for i in found if not i.never]
+
+
+def budget(kernel: Kernel) -> Mapping[str, int]:
+    """Instructions of the hot code by category (one iteration of the main loop, every path through it counted)."""
+    found = Counter(category(i) for i in kernel.hot)
+    return {name: found[name] for name in sorted(found)}
+
+
+def widths(kernel: Kernel) -> Mapping[str, Mapping[str, int]]:
+    """Accesses of the hot code by space and bytes a lane: {"global_load": {"16": 4}, …}."""
+    found: dict[str, Counter[str]] = {}
+    for i in kernel.hot:
+        space = category(i)
+        if space in {"global_load", "global_store", "shared_load", "shared_store"} or i.base == "LDGSTS":
+            name = "async_copy" if i.base == "LDGSTS" else space
+            found.setdefault(name, Counter())[str(mix.access_bytes(i.opcode))] += 1
+    return {space: dict(sorted(sizes.items())) for space, sizes in sorted(found.items())}
+
+
+def tensor_operations(instructions: Sequence[Instruction]) -> Mapping[str, float]:
+    """Operations (2 a multiply-add) that the Tensor instructions issue once, by `path:type`, per warp."""
+    found: dict[str, float] = {}
+    for i in instructions:
+        if i.base not in MMA or i.base.startswith("UTC"):
+            continue
+        base, *modifiers = i.opcode.split(".")
+        size = 0.0
+        for modifier in modifiers:
+            if modifier in _SHAPES:
+                m, n, k = _SHAPES[modifier]
+                size = 2.0 * m * n * k
+            elif match := _GMMA_SHAPE.match(modifier):
+                size = 2.0 * int(match[1]) * int(match[2]) * int(match[3]) / 4  # four warps issue it together
+        path = {"HMMA": "mma", "IMMA": "int-mma", "BMMA": "int-mma", "DMMA": "fp64-mma", "QMMA": "fp8-mma"}.get(
+            base, "block-scaled-mma" if base == "OMMA" else "wgmma"
+        )
+        kind = _type_of(base, modifiers)
+        found[f"{path}:{kind}"] = found.get(f"{path}:{kind}", 0.0) + size
+    return found
+
+
+def _type_of(base: str, modifiers: Sequence[str]) -> str:
+    if base in {"QMMA", "QGMMA"}:
+        return "fp8"
+    if base == "OMMA":
+        return "fp4"
+    if base in {"IMMA", "IGMMA"}:
+        return "int4" if {"S4", "U4"} & set(modifiers) else "int8"
+    if base in {"BMMA", "BGMMA"}:
+        return "b1"
+    if base == "DMMA":
+        return "fp64"
+    return "bf16" if "BF16" in modifiers else "tf32" if "TF32" in modifiers else "fp16"
+
+
+@dataclass(frozen=True)
+class Spills:
+    """Bytes that spill code stores and loads a thread, in the whole kernel and inside loops."""
+
+    stored: int
+    loaded: int
+    in_loops: int
+
+
+def spills(kernel: Kernel) -> Spills:
+    """Spill code, by the compiler's marks; without marks, local accesses at fixed places of the stack, where the
+    kernel has no indexed local access (older compilers)."""
+    local = [i for i in kernel.all if i.base in _LOCAL]
+    if kernel.code.has_spill_marks:
+        chosen = [i for i in local if i.spill]
+    elif not _marks_expected(kernel) and not any(_indexed(i) for i in local):
+        chosen = local
+    else:
+        chosen = []
+    return Spills(
+        stored=sum(mix.access_bytes(i.opcode) for i in chosen if i.base == "STL"),
+        loaded=sum(mix.access_bytes(i.opcode) for i in chosen if i.base == "LDL"),
+        in_loops=sum(mix.access_bytes(i.opcode) for i in chosen if i.pc in kernel.looped),
+    )
+
+
+def _marks_expected(kernel: Kernel) -> bool:
+    """Whether the compiler that made the code marks spills: ABI version 8, which CUDA 13 writes for every target."""
+    return kernel.resources.abi >= 8
+
+
+def _indexed(instruction: Instruction) -> bool:
+    """Whether a local access has an address other than the stack pointer plus a constant."""
+    inside = re.search(r"\[([^]]*)\]", instruction.text)
+    return inside is not None and re.fullmatch(r"R1(?:\+-?0x[0-9a-f]+)?", inside[1]) is None
+
+
+def local_array(kernel: Kernel) -> list[Instruction]:
+    """Local accesses of the hot code with a run-time index: an array that is kept in local memory."""
+    return [i for i in kernel.hot if i.base in _LOCAL and not i.spill and _indexed(i)]
+
+
+def staged(kernel: Kernel) -> list[Instruction]:
+    """Shared stores of the hot code whose data was loaded from global memory in it, unchanged or repacked."""
+    loaded: set[str] = set()
+    found: list[Instruction] = []
+    cheap = {"MOV", "PRMT", "SEL", "HADD2", "F2FP", "IMAD", "LOP3", "SHF"}
+    for turn in (False, True):  # twice around the loop: a load for the next iteration stands behind its store
+        for i in kernel.hot:
+            parsed = parse(i.text)
+            if parsed is None:
+                continue
+            if i.base in _GLOBAL_LOADS:
+                loaded |= _written(i, parsed.destinations)
+            elif i.base == "STS":
+                data = i.text.rsplit(",", 1)[-1]
+                if turn and {f"R{number}" for number in _REGISTER_LIST.findall(data)} & loaded:
+                    found.append(i)
+            elif i.base in cheap and parsed.sources & loaded:
+                loaded |= parsed.destinations
+            else:
+                loaded -= parsed.destinations
+    return found
+
+
+def _written(instruction: Instruction, destinations: frozenset[str]) -> set[str]:
+    return {name for name in destinations if name.startswith("R")}
+
+
+def mma_tile_elements(kernel: Kernel) -> int | None:
+    """Output elements of a block's warp-level MMA tile: accumulators of a warp times its warps (4 where the block size
+    is not fixed in the code)."""
+    accumulators = set()
+    for i in kernel.hot if count(kernel.hot, "HMMA") else kernel.all:
+        if i.base == "HMMA":
+            match = _REGISTER_LIST.search(i.text)
+            if match:
+                accumulators.add(match[1])
+    if not accumulators:
+        return None
+    threads = kernel.resources.required_threads or kernel.resources.max_threads
+    warps = max(1, threads // 32) if threads and threads < 1024 else 4
+    return len(accumulators) * 16 * 8 * warps
+
+
+def software_calls(kernel: Kernel) -> list[Instruction]:
+    """Calls of the hot code into the compiler's division, root and power functions."""
+    return [i for i in kernel.hot if i.base == "CALL" and any(_SOFTWARE.search(name) for name in i.targets)]
+
+
+# --- facts ---
+
+
+@dataclass(frozen=True)
+class StaticFact:
+    """A fact of the code alone."""
+
+    name: str
+    unit: str
+    doc: str
+    compute: Callable[[Kernel], Scalar | None]
+
+
+def _shared_with_profiled(name: str) -> StaticFact:
+    """A fact of profiled kernels, evaluated on the hot code."""
+    definition = CATALOGUE[name]
+
+    def compute(kernel: Kernel) -> Scalar | None:
+        return kernel.context.evaluate(name).value
+
+    return StaticFact(name, definition.unit, f"{definition.doc} Of the hot code.", compute)
+
+
+def _flag(fact: Callable[[Wgmma], Scalar | None]) -> Callable[[Kernel], Scalar | None]:
+    def compute(kernel: Kernel) -> Scalar | None:
+        reading = wgmma(kernel)
+        return fact(reading) if reading is not None else None
+
+    return compute
+
+
+def _async_copies(kernel: Kernel) -> int:
+    return count(kernel.all, *COPIES)
+
+
+FACTS: Mapping[str, StaticFact] = {
+    fact.name: fact
+    for fact in (
+        StaticFact("code_instructions", "count", "Instructions of the kernel.", lambda k: len(k.all)),
+        StaticFact("hot_instructions", "count", "Instructions of the main loop.", lambda k: len(k.hot)),
+        StaticFact("has_loop", "bool", "Whether the kernel has a loop.", lambda k: k.loop is not None),
+        StaticFact("code_tensor", "count", "Tensor instructions in the code.", lambda k: count(k.all, *MMA)),
+        StaticFact("code_mma", "count", "Warp-level 16-bit MMA in the code.", lambda k: count(k.all, "HMMA")),
+        StaticFact("code_wgmma", "count", "wgmma in the code.", lambda k: count(k.all, *WGMMA)),
+        StaticFact(
+            "code_tcgen05", "count", "tcgen05.mma in the code.",
+            lambda k: sum(1 for i in k.all if i.base in MMA and i.base.startswith("UTC")),
+        ),
+        StaticFact("mma_tile_elements", "count", "Output elements of a block's warp-level tile.", mma_tile_elements),
+        StaticFact("async_copies", "count", "cp.async, TMA and bulk copies in the code.", _async_copies),
+        StaticFact("staged_stores", "count", "Shared stores of loaded data in the main loop.",
+                   lambda k: len(staged(k)) if k.loop is not None else 0),
+        StaticFact("loop_barriers", "count", "CTA barriers in the main loop.",
+                   lambda k: count(k.hot, "BAR") if k.loop is not None else 0),
+        StaticFact("wgmma_width", "count", "N of the wgmma that does most of the work.", _flag(lambda w: w.n)),
+        StaticFact("wgmma_wait_distance", "count", "Groups left in flight by a wait.", _flag(lambda w: w.distance)),
+        StaticFact("wgmma_for_each_wait", "ratio", "wgmma for each wait in the code.", _flag(lambda w: w.per_wait)),
+        StaticFact("wgmma_waits_after_each", "bool", "Whether each wgmma is waited for.",
+                   _flag(lambda w: w.serialized)),
+        StaticFact("spill_bytes", "byte", "Bytes stored by spill code.", lambda k: spills(k).stored),
+        StaticFact("loop_spill_bytes", "byte", "Bytes that spill code moves inside loops.",
+                   lambda k: spills(k).in_loops),
+        StaticFact("stack_bytes", "byte", "Stack of a thread.", lambda k: k.resources.stack_bytes),
+        StaticFact("registers", "count", "Registers of a thread.", lambda k: k.resources.registers),
+        StaticFact("local_array_accesses", "count", "Indexed local accesses in the main loop.",
+                   lambda k: len(local_array(k))),
+        StaticFact("software_calls", "count", "Calls of software division, root or power in the main loop.",
+                   lambda k: len(software_calls(k))),
+        StaticFact("code_double", "count", "Double instructions in the main loop.", lambda k: count(k.hot, *_DOUBLE)),
+        *(
+            _shared_with_profiled(name)
+            for name in (
+                "fma_uses_per_loaded_value", "half_fma_share", "sixteen_bit_matrix", "double_matrix", "fp8_emulated",
+                "software_path_share", "double_share", "double_conversions", "has_double_data", "move_share",
+                "fma_share", "integer_share", "conversion_share",
+            )
+        ),
+    )
+}  # fmt: skip
+
+
+def units() -> Mapping[str, str]:
+    """Fact name -> unit: the catalogue that static rules are checked against."""
+    return {name: fact.unit for name, fact in FACTS.items()}
+
+
+@dataclass(frozen=True)
+class StaticEnv:
+    """A rule's view of one kernel's code."""
+
+    kernel: Kernel
+    _known: dict[str, Scalar | None] = field(default_factory=dict, compare=False)
+
+    @property
+    def opcodes(self) -> Mapping[str, float]:
+        """Instructions in the code by opcode."""
+        return self.kernel.opcodes
+
+    def lookup(self, name: str) -> Value:
+        """A fact."""
+        if name not in self._known:
+            value = FACTS[name].compute(self.kernel)
+            self._known[name] = float(value) if type(value) is int else value
+        value = self._known[name]
+        return value, FACTS[name].unit, () if value is not None else (name,)
+
+    def metric(self, name: str) -> Value:
+        """No counters here."""
+        return None, "", (name,)
