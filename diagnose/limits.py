@@ -33,6 +33,9 @@ def sustained(c: Context, resource: str) -> float:
 ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "l2", "l1", "lsu", "issue")
 """Who binds among resources within a few per cent: the one doing the useful work comes first (trap 26)."""
 
+PIPES = ("tensor", "fp64", "fp32", "sfu", "int")
+ONE_PIPE = 0.85  # loop counters, branches and addresses take a tenth or so of a loop that otherwise feeds one pipe
+
 TIE = 0.04  # a wgmma GEMM at its roof shows shared memory one to two points above the Tensor pipe (trap 26)
 
 
@@ -173,4 +176,11 @@ def binding(limits: tuple[Limit, ...], reads_operands: bool = False) -> Limit | 
         )
     most = max(limit.utilization for limit in limits)
     close = [limit for limit in limits if limit.utilization >= most - TIE]
-    return min(close, key=lambda limit: ORDER.index(limit.resource))
+    found = min(close, key=lambda limit: ORDER.index(limit.resource))
+    if found.resource == "issue":
+        # Issue is full *because of* one pipe when most of what is issued goes there.
+        pipes = [
+            limit for limit in limits if limit.resource in PIPES and limit.utilization >= ONE_PIPE * found.utilization
+        ]
+        found = max(pipes, key=lambda limit: limit.utilization, default=found)
+    return found
