@@ -112,7 +112,8 @@ def job(
         return EXIT_OK
     if not target:
         raise DiagnoseError("no target was named: a program, a report or kernel:NAME", "diagnose --help")
-    return run(
+    return _uninterrupted(
+        run,
         Job(
             target=tuple(target),
             live=not commandline.is_report(target[0]),
@@ -138,8 +139,16 @@ def job(
             no_source=no_source,
             verbose=verbose,
             color=not no_color,
-        )
+        ),
     )
+
+
+def _uninterrupted(call: Callable[[Any], int], argument: Any) -> int:
+    """Calls it; an interrupt becomes the pair of lines here, before typer makes a bare exit code of it."""
+    try:
+        return call(argument)
+    except KeyboardInterrupt:
+        raise DiagnoseError("interrupted", "run the same command again", EXIT_INTERRUPTED) from None
 
 
 # --- verbs ---
@@ -233,14 +242,12 @@ def rules_list(form: str = _LIST_FORMAT, rules: list[str] = _RULES, config: str 
             }
             for rule in active
         ]
-        rows += [
-            {**program.RULE_ROWS[name], "id": name, "pack": "core"}
-            for name in program.RULES
-            if name in program.RULE_ROWS
-        ]
+        rows += [{"id": name, "pack": "core", **row} for name, row in program.RULE_ROWS.items()]
         _print_json({"rules": rows})
     else:
-        _print_table([(rule.id, rule.klass, rule.status, rule.title) for rule in active])
+        lines = [(rule.id, rule.klass, rule.status, rule.title) for rule in active]
+        lines += [(name, row["class"], row["status"], row["title"]) for name, row in program.RULE_ROWS.items()]
+        _print_table(lines)
     return EXIT_OK
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.errors import DiagnoseError
-from diagnose.packfile import nearest
 from diagnose.report_file import PACKED_SUFFIXES, is_report_name
 from diagnose.report_session import MAGIC
 
@@ -65,10 +64,16 @@ class OptionNames:
         return self.job.get(name, self.verbs.get(name))
 
 
+def _near(word: str, known: Sequence[str]) -> str:
+    from diagnose.packfile import nearest  # late: it imports yaml
+
+    return nearest(word, known)
+
+
 def _unknown(word: str, names: OptionNames) -> DiagnoseError:
     known = [*names.job, *names.verbs]
     return DiagnoseError(
-        f"there is no option {word}{nearest(word, known)}",
+        f"there is no option {word}{_near(word, known)}",
         "diagnose --help    (options of a program's own come after the program)",
     )
 
@@ -126,7 +131,7 @@ def _for_verb(verb: str, options: list[str], rest: list[str], names: OptionNames
     tail = rest[at:]
     head = [words.pop(0)] if verb in SUBVERBS and words and words[0] in SUBVERBS[verb] else []
     if verb in SUBVERBS and not head:
-        said = f"{words[0]!r} is no part of `diagnose {verb}`{nearest(words[0], SUBVERBS[verb])}" if words else ""
+        said = f"{words[0]!r} is no part of `diagnose {verb}`{_near(words[0], SUBVERBS[verb])}" if words else ""
         if said or not any(option in ("--help", "-h") for option in options):
             raise DiagnoseError(
                 said or f"`diagnose {verb}` needs one of {', '.join(SUBVERBS[verb])}",
