@@ -381,6 +381,14 @@ def test_where_points_at_code_with_shares_of_the_samples(pack: Pack) -> None:
     assert [(w.role, w.pc, w.share, w.file, w.line) for w in found.where] == [("cause", 16, 0.15, "k.cu", 7)]
 
 
+@pytest.mark.xfail(strict=True, reason="engine.where strips letters of `@UP0` from opcodes: UBLKCP reads BLKCP")
+@pytest.mark.parametrize("opcode", ["UTMALDG", "UBLKCP", "PRMT", "TEX"])
+def test_where_finds_opcodes_that_begin_like_a_predicate(pack: Pack, opcode: str) -> None:
+    pack.add("one", where=[{"role": "cause", "select": f"opcode:{opcode}", "top": 1}])
+    lines = (SassLine(0, f"@P1 {opcode}.2D [UR8], [UR4]", 10.0, samples=5),)
+    assert run(pack, {"sm_imbalance": 0.3}, kernel(lines=lines)).findings[0].where, opcode
+
+
 # --- architectures ---
 
 
