@@ -8,7 +8,6 @@ guessed for an architecture that is not known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from diagnose.gpus.catalogue import Architecture
@@ -114,44 +113,39 @@ def staircase(arch: Architecture, block: Block, shared_capacity: int | None = No
         return ()
     steps: list[Step] = []
     most = arch.max_registers_per_thread or 255
-
-    def add(resource: str, found: list[tuple[int, int]], wanted: Callable[[int], bool]) -> None:
-        for value, blocks in found:
-            if wanted(blocks):
-                share = blocks * block.warps / (arch.max_warps_per_sm or 1)
-                steps.append(Step(resource, value, blocks, share))
-                return
-
-    def registers(value: int) -> Block:
-        return replace(block, registers=value)
-
-    def shared(value: int) -> Block:
-        return replace(block, shared_bytes=value)
-
-    fewer, more = range(block.registers, 15, -1), range(block.registers, most + 1)
-    add("registers", _changes(arch, fewer, registers, shared_capacity), lambda n: n > now.blocks)
-    add("registers", _changes(arch, more, registers, shared_capacity), lambda n: n < now.blocks)
     unit = arch.shared_unit or 128
-    # The step lies on a boundary of the allocation: all values of one unit allocate the same.
-    low = [v for v in range(block.shared_bytes // unit * unit, -1, -unit) if v < block.shared_bytes]
-    high = range(_up(block.shared_bytes, unit) + 1, (arch.shared_per_block or 0) + 1 + unit, unit)
-    changes = _changes(arch, [block.shared_bytes, *low], shared, shared_capacity)
-    add("shared_bytes", changes, lambda n: n > now.blocks)
-    changes = _changes(arch, [block.shared_bytes, *high], shared, shared_capacity)
-    add("shared_bytes", changes, lambda n: n < now.blocks)
+    # A step lies on a boundary of the allocation: all values of one unit allocate the same.
+    below = block.shared_bytes // unit * unit
+    below -= unit if below == block.shared_bytes else 0
+    above = _up(block.shared_bytes, unit) + 1
+    for resource, values in (
+        ("registers", range(block.registers - 1, 15, -1)),
+        ("registers", range(block.registers + 1, most + 1)),
+        ("shared_bytes", range(below, -1, -unit)),
+        ("shared_bytes", range(above, (arch.shared_per_block or 0) + 1 + unit, unit)),
+    ):
+        found = _first_change(arch, block, resource, values, shared_capacity, now.blocks)
+        if found is not None:
+            value, blocks = found
+            steps.append(Step(resource, value, blocks, blocks * block.warps / arch.max_warps_per_sm))
     return tuple(steps)
 
 
-def _changes(
-    arch: Architecture, values: Iterable[int], make: Callable[[int], Block], capacity: int | None
-) -> list[tuple[int, int]]:
-    """The values at which the number of blocks changes, walking through `values`."""
-    found: list[tuple[int, int]] = []
-    last: int | None = None
-    for value in values:
-        fits = resident(arch, make(value), capacity)
-        blocks = fits.blocks if fits is not None else 0
-        if last is not None and blocks != last:
-            found.append((value, blocks))
-        last = blocks
-    return found
+def _first_change(
+    arch: Architecture, block: Block, resource: str, values: range, capacity: int | None, now: int
+) -> tuple[int, int] | None:
+    """The first of `values` at which another number of blocks fits than `now`; that number is monotonic in them."""
+
+    def fits(value: int) -> int:
+        changed = replace(block, registers=value) if resource == "registers" else replace(block, shared_bytes=value)
+        found = resident(arch, changed, capacity)
+        return found.blocks if found is not None else now
+
+    low, high = 0, len(values)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(values[middle]) == now:
+            low = middle + 1
+        else:
+            high = middle
+    return (values[low], fits(values[low])) if low < len(values) else None

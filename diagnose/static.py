@@ -192,7 +192,7 @@ def _tasks(found: Binary, images: Sequence[int]) -> list[_Task]:
     tasks = []
     for number in images:
         image = found.images[number]
-        parts = max(1, min(64, image.size // (2 * _PART)))
+        parts = max(1, min(64, image.size // _PART))
         tasks += [_Task(number, part, parts, image.size // parts) for part in range(parts)]
     return tasks
 

@@ -18,6 +18,7 @@ _JUMPS = frozenset({"BRA", "BRX", "JMP", "JMX", "BRXU", "JMXU", "BREAK"})
 _ENDS = frozenset({"EXIT", "RET", "KILL", "BPT"})
 # A loop this short around an mbarrier test or a sleep only waits; it is no loop of the algorithm.
 _SPIN = 24
+_DEEPER = 10.0  # iterations assumed of an inner loop in one of its outer loop: tiles of 8 to 32 are common
 
 # Category of an instruction by base opcode: what a loop's budget is told in.
 _CATEGORIES: Mapping[str, frozenset[str]] = {
@@ -236,14 +237,11 @@ class Graph:
             if not code[index].never
         ]
 
-    def innermost(self, loop: Loop) -> bool:
-        """Whether no other loop (spinning aside) lies inside it."""
-        return not any(other is not loop and other.blocks < loop.blocks for other in self.loops)
-
     @cached_property
     def main_loop(self) -> Loop | None:
-        """The loop that holds the work: of those with MMA the one with most of it outside inner loops, else the
-        innermost loop with most instructions; None without a loop."""
+        """The loop that holds the work: the one with most MMA of its own, or where there is no MMA with most
+        instructions of its own (outside inner loops). How often a loop runs is not in the code: one level deeper
+        counts as ten times as often. None without a loop."""
         loops = self.loops
         if not loops:
             return None
@@ -252,14 +250,15 @@ class Graph:
             inner = {b for other in loops if other is not loop and other.blocks < loop.blocks for b in other.blocks}
             return self.inside(Loop(loop.header, loop.blocks - inner, loop.depth))
 
-        def multiplies(loop: Loop) -> int:
-            return sum(1 for i in own(loop) if i.base in MMA)
+        bodies = {loop.header: own(loop) for loop in loops}
+        products = {header: sum(1 for i in body if i.base in MMA) for header, body in bodies.items()}
+        some = any(products.values())
 
-        with_mma = [loop for loop in loops if multiplies(loop)]
-        if with_mma:
-            return max(with_mma, key=lambda loop: (multiplies(loop), loop.depth, len(loop.blocks)))
-        innermost = [loop for loop in loops if self.innermost(loop)]
-        return max(innermost, key=lambda loop: (len(self.inside(loop)), loop.depth))
+        def work(loop: Loop) -> tuple[float, int]:
+            amount = products[loop.header] if some else len(bodies[loop.header])
+            return amount * _DEEPER ** (loop.depth - 1), loop.depth
+
+        return max(loops, key=work)
 
     def reaches(self, first: int, second: int) -> bool:
         """Whether block `second` can run after block `first`."""

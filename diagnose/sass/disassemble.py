@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from diagnose.collect.find import cuda_tool_version, find_cuda_tool
 from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
@@ -22,15 +23,16 @@ _MAX_LINE = 65536
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[a-z]?)")
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.(.+?)"?,\s*"')
 _LABEL = re.compile(r"^([.$\w]\S*):\s*$")
-_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
+# /*00a0*/ @!P0 BRA `(.L_x_3) ;   and a note (*"…"*) before or behind the semicolon
+_INSTRUCTION = re.compile(
+    r"\s*/\*([0-9a-f]{4,})\*/\s+((?:@(!?U?P[0-9T]+)\s+)?([A-Z][A-Z0-9a-z_]*)([.A-Za-z0-9_]*)[^;]*?)\s*(?:\(\*([^;]*))?;(.*)"
+)
 _BRANCH = re.compile(r"`\(([^)]*)\)")
 _TARGETS = re.compile(r'BRANCH_TARGETS ([^"]*)"')
 _FILE = re.compile(r'//## File "([^"]*)", line (\d+)')
-_OPCODE = re.compile(r"^(?:@(!?U?P[0-9T]+)\s+)?([A-Z][A-Za-z0-9_.]*)")
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction: offset in the section, text without the final `;`, opcode with modifiers, predicate (`!P0`).
 
     `targets` are labels that a branch names; `spill` is the compiler's own mark on spill code.
@@ -188,27 +190,20 @@ def read_text(lines: Iterator[str] | Collection[str]) -> Iterator[Code]:
         if match is not None:
             if name is None:
                 continue
-            text, rest = match[2], match[3]
-            if '(*"' in text:
-                text, _, rest = text.partition('(*"')
-                text = text.rstrip()
-            opcode = _OPCODE.match(text)
-            if opcode is None:
-                continue
+            pc, text, predicate, base, modifiers, note, rest = match.groups()
             targets: tuple[str, ...] = ()
+            spill = False
             if "`(" in text:
                 targets = tuple(_BRANCH.findall(text))
-            spill = False
-            if rest:
-                listed = _TARGETS.search(rest)
+            if note or '"' in rest:
+                note = f"{note or ''}{rest}"
+                listed = _TARGETS.search(note)
                 if listed is not None:
                     targets = tuple(part.strip() for part in listed[1].split(","))
-                spill = "SpillRefill" in rest
-            full = opcode[2]
+                spill = "SpillRefill" in note
+            opcode = base + modifiers if modifiers else base
             instructions.append(
-                Instruction(
-                    int(match[1], 16), text, full, full.split(".", 1)[0], opcode[1], targets, spill, file, line_number
-                )
+                Instruction(int(pc, 16), text, opcode, base, predicate, targets, spill, file, line_number)
             )
             continue
         if "//## File" in line:
