@@ -94,8 +94,9 @@ def fact_needs() -> Mapping[str, tuple[str, ...]]:
 _WITH_SECTIONS = re.compile(
     r"^(?:inst_executed|thread_inst_executed.*|memory_.*|sass__.*|smsp__pcsamp_.*|diagnose__.*)$"
 )
-# Collected with the launch or the device: ncu gives them with every result.
-_ALWAYS = re.compile(r"^(?:launch__.*|device__attribute_.*|profiler__.*)$")
+# Collected with the launch or the device: ncu gives them with every result. Derived metrics cannot be named to ncu at
+# all ("Failed to find metric", ncu 2025.3); they come with the sections whose metrics they are made of.
+_ALWAYS = re.compile(r"^(?:launch__.*|device__attribute_.*|profiler__.*|derived__.*)$")
 _NAMED = re.compile(r"^[a-z0-9]+__[A-Za-z0-9_.]+$")
 # What the document shows beside what rules ask for: the duration, the clock, and traffic at L1, shared memory and L2.
 _SHOWN = (

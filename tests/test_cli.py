@@ -456,7 +456,9 @@ def test_the_command_line_asks_for_what_rules_need(live: Live) -> None:
     metrics = live.command[live.command.index("--metrics") + 1].split(",")
     assert "gpu__time_duration.sum" in metrics and "dram__bytes_read.sum" in metrics
     assert not [
-        name for name in metrics if name.startswith(("launch__", "device__", "sass__", "diagnose__", "memory_"))
+        name
+        for name in metrics
+        if name.startswith(("launch__", "device__", "sass__", "diagnose__", "memory_", "derived__"))
     ]
     sections = [word for at, word in enumerate(live.command) if live.command[at - 1] == "--section"]
     assert {"SourceCounters", "InstructionStats", "LaunchStats", "Occupancy"} <= set(sections)

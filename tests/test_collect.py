@@ -158,6 +158,21 @@ def test_a_report_under_another_suffix_is_found(run: Runner) -> None:
     assert not (run.folder / "x").exists(), "the empty reservation is removed"
 
 
+def test_a_launch_is_called_by_its_kernels_name() -> None:
+    log = read_log(
+        '==PROF== Profiling "1:7:f<a::b>:1": 0%....50%....100% - 22 passes\n'
+        '==PROF== Profiling "1:7:g:2": 0%.. - 9 passes\n'
+        '==ERROR== Failed to profile "g" in process 12\n==WARNING== Note: Running with unmodified GPU clocks. If not\n'
+    )
+    assert [launch.name for launch in log.done] == ["f<a::b>"] and log.replaying == "g"
+    assert log.warnings == ()
+
+
+def test_a_metric_that_cannot_be_named_is_recognised_without_its_suffix() -> None:
+    log = read_log(r"==ERROR== Failed to find metric regex:^derived__x_pct\.(sum|min|max)$")
+    assert log.unknown_metrics == ("derived__x_pct",)
+
+
 def test_unknown_metrics_are_left_out_and_named(run: Runner) -> None:
     plan = Plan(metrics=("gpu__time_duration.sum", "a__new.sum", "b__new.avg"))
     done = run(launches=GEMM, unknown_metrics=["a__new.sum"], options={"plan": plan})

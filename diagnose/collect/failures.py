@@ -18,7 +18,13 @@ _PROFILING = re.compile(r'^==PROF== Profiling (?:"(?P<name>.*?)"|(?P<other>[^:]+
 _PASSES = re.compile(r"(\d+) pass(?:es)?\s*$")
 _EXIT = re.compile(r"The application returned an error code \((-?\d+)\)")
 _UNKNOWN_METRIC = re.compile(r"Failed to find metric (?:regex:)?\^?([A-Za-z0-9_.:\\]+)")
-_DROPPED_WARNINGS = ("No kernels were profiled", "Profiling kernels launched by child processes requires")
+# With `--kernel-id` a launch is called context:stream:name:invocation.
+_LAUNCH_ID = re.compile(r"^\d+:\d+:(?P<name>.+):\d+$")
+_DROPPED_WARNINGS = (
+    "No kernels were profiled",
+    "Profiling kernels launched by child processes requires",
+    "Note: Running with unmodified GPU clocks",  # every duration is shown with its clock control
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ def read_log(text: str) -> NcuLog:
         if profiling := _PROFILING.match(line):
             passes = _PASSES.search(profiling["rest"])
             name = profiling["name"] or (profiling["other"] or "").strip()
+            if numbered := _LAUNCH_ID.match(name):
+                name = numbered["name"]
             seen.launches.append(Launch(name, int(passes[1]) if passes else None))
         elif (passes := _PASSES.search(line)) and seen.launches and seen.launches[-1].passes is None:
             # The percentages went to the log in pieces, with other lines between them.
@@ -104,7 +112,10 @@ def read_log(text: str) -> NcuLog:
         connected="==PROF== Connected to process" in text,
         available=tuple(dict.fromkeys(seen.available)),
         report=reports[-1] if reports else None,
-        unknown_metrics=tuple(dict.fromkeys(name.replace("\\", "") for name in _UNKNOWN_METRIC.findall(text))),
+        # ncu writes a name without its suffix as `^name\\.(sum|…)$`.
+        unknown_metrics=tuple(
+            dict.fromkeys(name.replace("\\", "").rstrip(".") for name in _UNKNOWN_METRIC.findall(text))
+        ),
     )
 
 
