@@ -335,7 +335,7 @@ def kernels_list(form: str = _LIST_FORMAT) -> int:
 
 
 _SPEC = typer.Argument(..., metavar="NAME[,param=value...]")
-_ARCH = typer.Option(None, "--arch", metavar="sm_XX", help="The architecture to build for.")
+_ARCH = typer.Option(None, "--arch", metavar="sm_XX", help="The architecture, such as sm_90a.")
 
 
 @kernels_app.command("build", help="Builds a kernel with nvcc and prints the program's path.")
@@ -426,21 +426,34 @@ def open_(file: str = typer.Argument(..., metavar="FILE")) -> int:
 
 @verbs_app.command(help="The data paths in a binary's machine code: no GPU.")
 def static(
-    file: str = typer.Argument(..., metavar="FILE"), form: str = _FORMAT, rules: list[str] = _RULES,
-    config: str = _CONFIG, verbose: bool = typer.Option(False, "--verbose", "-v"),
-    no_color: bool = typer.Option(False, "--no-color"),
-) -> int:  # fmt: skip
-    import importlib
+    file: str = typer.Argument(..., metavar="FILE"),
+    form: str = _FORMAT,
+    json_file: str = typer.Option(None, "--json", metavar="FILE", help="Also writes the JSON there."),
+    kernel: str = typer.Option(None, "-k", "--kernel", metavar="EXPR", help="Only kernels whose name matches."),
+    arch: str = _ARCH,
+    timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Limit of each run of nvdisasm."),
+    fail_on: list[str] = typer.Option([], "--fail-on", metavar="X", help="Exit 1 if X holds (repeatable)."),
+    redact: bool = typer.Option(False, "--redact", help="Without user paths."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Everything in the text."),
+    no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
+) -> int:
+    from diagnose.job import run_static
 
-    from diagnose.output import print_document
+    def run(path: Path) -> int:
+        return run_static(
+            path,
+            form=_chosen("--format", form, _FORMATS),
+            json_file=Path(json_file) if json_file else None,
+            kernel=kernel,
+            arch=arch,
+            timeout_s=timeout,
+            fail_on=tuple(fail_on),
+            redacted=redact,
+            verbose=verbose,
+            color=not no_color,
+        )
 
-    _chosen("--format", form, _FORMATS)
-    try:
-        analyse: Callable[..., Mapping[str, Any]] = importlib.import_module("diagnose.static").analyse
-    except ModuleNotFoundError:
-        raise _not_here("static", "diagnose doctor    (lists the disassemblers found here)") from None
-    print_document(analyse(Path(file)), form, verbose=verbose, color=not no_color)
-    return EXIT_OK
+    return _uninterrupted(run, Path(file))
 
 
 @verbs_app.command(help="Two reports, kernel by kernel (not in this version).")

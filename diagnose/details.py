@@ -234,7 +234,9 @@ def roofline(c: Context, boost_hz: float | None) -> Part | None:
     useful = c.value("useful_flops")
     levels = _levels(c)
     points = []
-    for kind, flops in (("useful", useful if useful else done.total), ("issued", done.total if useful else None)):
+    # Without declared work what was issued counts as useful; equal to it, one point shows both.
+    apart = useful is not None and abs(done.total - useful) > 0.01 * done.total
+    for kind, flops in (("useful", useful or done.total), ("issued", done.total if apart else None)):
         for level in levels:
             if flops and level.bytes_moved:
                 points.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from diagnose import config, output, problem, redact
 from diagnose.collect.preflight import free_paths
 from diagnose.commandline import KERNEL_PREFIX
-from diagnose.errors import EXIT_INTERRUPTED, DiagnoseError
+from diagnose.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, DiagnoseError
 
 if TYPE_CHECKING:
     from diagnose.api import Options, Result
@@ -264,3 +264,41 @@ def _deliver(
     if collected is not None and collected.interrupted:
         return EXIT_INTERRUPTED
     return api.exit_code(document, gates)
+
+
+def run_static(
+    path: Path,
+    *,
+    form: str,
+    json_file: Path | None,
+    kernel: str | None,
+    arch: str | None,
+    timeout_s: float | None,
+    fail_on: tuple[str, ...],
+    redacted: bool,
+    verbose: bool,
+    color: bool,
+) -> int:
+    """`diagnose static`: the machine code of a binary, with no GPU and no run."""
+    from diagnose import api, static
+    from diagnose.sass import disassemble
+
+    if json_file is not None:
+        output.check_target(json_file)
+    api.check_gates(fail_on, static.rules())
+    limit = timeout_s if timeout_s is not None else disassemble.TIMEOUT_S
+    document: Mapping[str, Any] = static.analyse(path, kernel=kernel, arch=arch, timeout_s=limit)
+    if redacted:
+        document = redact.document(document)
+    if form != "text":
+        for warning in document.get("warnings", ()):
+            output.to_stderr(f"warning: {warning}")
+    if json_file is not None:
+        output.write_file(json_file, output.render(document, "json"))
+    output.print_document(document, form, verbose=verbose, color=color)
+    held = api.gates_that_hold(document, fail_on)
+    for line in held:
+        output.to_stderr(f"gate: {line}")
+    if json_file is not None:
+        output.to_stderr(f"json: {json_file}")
+    return EXIT_GATE if held else EXIT_OK

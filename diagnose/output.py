@@ -96,11 +96,17 @@ def _print(document: Mapping[str, Any], form: str, verbose: bool, color: bool) -
 
     from diagnose.render import terminal
 
+    class Pipe(Console):
+        """rich ends the program with 1 when the reader of stdout has gone; the exit code is the diagnosis's."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # a terminal without the sign of a class shows a question mark
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _TEXT_WIDTH
-    terminal.render(document, Console(file=sys.stdout, no_color=not color or None, width=width), verbose)
+    terminal.render(document, Pipe(file=sys.stdout, no_color=not color or None, width=width), verbose)
     sys.stdout.flush()
 
 

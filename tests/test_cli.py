@@ -213,6 +213,12 @@ def test_rules_test_of_a_bad_pack_is_a_gate(run: Run, tmp_path: Path) -> None:
     failed(run("--rules", pack, "x.ncu-rep"), 2)
 
 
+def test_static_refuses_what_holds_no_gpu_code(run: Run) -> None:
+    failed(run("static", "/bin/ls"), 3, "without GPU code")
+    failed(run("static", "nothing.cubin"), 2, "nothing.cubin")
+    failed(run("static", "/bin/ls", "--fail-on", "spil"), 2, "--fail-on 'spil'")
+
+
 @pytest.mark.parametrize(
     "words", [("compare", "a", "b"), ("ablate", "x", "--y", "z"), ("rules", "new", "q"), ("rules", "accuracy")]
 )
@@ -382,12 +388,13 @@ def test_a_read_only_folder_fails_before_anything_is_read(run: Run, tmp_path: Pa
 
 @needs_report
 def test_a_closed_pipe_and_a_narrow_locale_do_no_harm(tmp_path: Path) -> None:
-    command = [*COMMAND, str(GEMM), "--no-html", "--format", "json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(60) == 0
+    for form in ("json", "text"):
+        command = [*COMMAND, str(GEMM), "--no-html", "--format", form]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0, form
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run([*COMMAND, str(GEMM), "--no-html"], env=environment, capture_output=True, cwd=tmp_path)
     assert done.returncode == 0 and b"gemm_mma" in done.stdout
