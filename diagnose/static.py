@@ -31,6 +31,7 @@ from diagnose.rules import Pack, Rule, RuleOutcome, active_rules, evaluate, expe
 from diagnose.sass import binary, compatibility, disassemble, elf, names, static_facts
 from diagnose.sass.binary import Binary, Image
 from diagnose.sass.disassemble import Instruction
+from diagnose.sass.pitfalls import pitfalls
 from diagnose.sass.static_facts import Kernel, StaticEnv
 from diagnose.sass.text import matches
 
@@ -264,6 +265,8 @@ def read_part(
         resources = by_name.get(code.name)
         if resources is None:
             continue  # a device function with a section of its own, or a neighbour
+        if not code.arch:  # the older format names its target in other words
+            code = replace(code, arch=image.arch)
         if arch is not None and arch[-1] in "af" and code.arch != arch:
             return
         yield entry(Kernel(code, resources), number)
@@ -484,7 +487,10 @@ def _readings(kernel: Kernel) -> Part:
         "wgmma": None,
         "roles": list(kernel.graph.roles),
         "recompiled_ampere": compatibility.recompiled_ampere(kernel.paths, kernel.sm),
-        "pitfalls": [],
+        "pitfalls": [
+            {"name": one.name, "severity": "note", "text": one.text, "where": [_place("cause", one.at)]}
+            for one in pitfalls(kernel.all)
+        ],
     }
     if loop is not None:
         first = kernel.code.instructions[kernel.graph.blocks[loop.header].first]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import lzma
 import re
 import shutil
 import struct
@@ -192,12 +193,78 @@ def test_fp8_that_is_not_multiplied_as_fp8(target, rules, tmp_path):
     assert ("fp8-mma" in kernel["paths"]) is (not rules)
 
 
+@needs_ptxas
+@pytest.mark.parametrize(
+    ("source", "target", "removed", "names"),
+    [
+        ("tma_store", "sm_90a", (), []),
+        ("tma_store", "sm_90a", ("fence.proxy.async",), ["async-fence"]),
+        ("cp_async", "sm_80", (), []),
+        ("cp_async", "sm_80", ("cp.async.wait_group",), ["copy-wait"]),
+        ("setmaxnreg", "sm_90a", (), []),
+        ("setmaxnreg", "sm_90a", ("setmaxnreg.dec",), ["setmaxnreg-order"]),
+    ],
+)
+def test_pitfalls_say_may(source, target, removed, names, tmp_path):
+    lines = tools.ptx_for([source], target).splitlines()
+    ptx = "\n".join(line for line in lines if not any(word in line for word in removed)) + "\n"
+    found = only(tools.assemble(ptx, target, tmp_path))["readings"]["pitfalls"]
+    assert [one["name"] for one in found] == names
+    assert all("may" in one["text"] and one["where"][0]["sass"] for one in found)
+
+
 @needs_nvcc
 def test_a_debug_build_is_said_first(tmp_path):
     body = "float x[8]; for (int i = 0; i < n; i++) { x[i & 7] += a[i]; } a[n] = x[n & 7];"
     source = f"__global__ void k(float *a, int n) {{ {body} }}"
     kernel = only(tools.nvcc(tmp_path, source, "-arch=sm_90", "-G", "-cubin", output="debug.cubin"))
     assert kernel["verdict"]["rule"] == "debug-build"
+
+
+# --- vendor code, out of recorded reports ---
+
+REPORTS = Path(__file__).resolve().parents[2] / "shared" / "reports"
+
+
+def cubins_in(report, folder):
+    """The modules that a report embeds."""
+    data = lzma.decompress(report.read_bytes()) if report.suffix == ".xz" else report.read_bytes()
+    view, at, number = memoryview(data), -1, 0
+    while (at := data.find(b"\x7fELF\x02\x01\x01", at + 1)) >= 0:
+        with contextlib.suppress(elf.ElfError):
+            if elf.machine(view[at:]) == elf.EM_CUDA:
+                path = folder / f"{number}.cubin"
+                path.write_bytes(view[at : at + elf.length(view[at:])])
+                number += 1
+                yield path
+
+
+@needs_nvdisasm
+@pytest.mark.skipif(not REPORTS.is_dir(), reason="the recorded reports are not here (../shared)")
+@pytest.mark.parametrize(
+    ("report", "kernel", "rules", "paths"),
+    [
+        ("h200-gemm", "nvjet_sm90_tst_320x128", [], {"wgmma", "tma", "tma-multicast", "setmaxnreg", "cluster"}),
+        ("h200-gemm", "nvjet_sm90_tst_64x16", ["small-wgmma-n"], {"wgmma", "tma"}),
+        ("h200-gemm", "nvjet_sm90_qqtst", [], {"wgmma", "fp8-wgmma"}),
+        ("h200-attention-other", "cudnn_generated", [], {"wgmma", "tma", "setmaxnreg"}),
+        ("h200-attention-other", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80", ["legacy-mma"], {"mma", "cp-async"}),
+        ("h200-attention-decode-softmax", "flash_fwd_kernel.*128, 128, 64, 4", ["legacy-mma"], {"mma", "cp-async"}),
+    ],
+)
+def test_vendor_kernels(report, kernel, rules, paths, tmp_path):
+    seen = 0
+    for path in cubins_in(REPORTS / f"{report}.ncu-rep.xz", tmp_path):
+        try:
+            found = static.analyse(path, kernel=kernel)["kernels"]
+        except DiagnoseError as error:
+            assert "matches" in error.message
+            continue
+        for one in found:
+            seen += 1
+            assert rules_of(one)[:1] == rules[:1] or (rules_of(one)[1:] == rules and rules_of(one)[0] == "spill")
+            assert paths <= set(one["paths"]) and one["arch"].startswith("sm_90")
+    assert seen
 
 
 # --- files of every kind ---

@@ -70,8 +70,9 @@ class Kernel:
 
     @cached_property
     def hot(self) -> tuple[Instruction, ...]:
-        """The main loop, or everything where there is no loop."""
-        return tuple(self.graph.inside(self.loop)) if self.loop is not None else self.all
+        """The main loop, or everything where there is no loop; without the NOPs that space instructions on sm_120."""
+        chosen = self.graph.inside(self.loop) if self.loop is not None else self.all
+        return tuple(i for i in chosen if i.base != "NOP")
 
     @cached_property
     def looped(self) -> frozenset[int]:
@@ -101,9 +102,7 @@ class Kernel:
     def context(self) -> Context:
         """The hot code as the facts of profiled kernels see one: each instruction executed once."""
         opcodes = {name: float(n) for name, n in Counter(i.opcode for i in self.hot).items()}
-        lines = tuple(
-            SassLine(i.pc, i.text, executed=1.0, file=i.file, line=i.line) for i in self.hot if i.base != "NOP"
-        )
+        lines = tuple(SassLine(i.pc, i.text, executed=1.0, file=i.file, line=i.line) for i in self.hot)
         profile = KernelProfile(0, 0, self.code.name, self.code.name, "kernel", {}, {}, (), opcodes, opcodes, lines)
         return Context(profile, self.sm, {}, frozenset(), CATALOGUE)
 
@@ -173,32 +172,62 @@ class Pipeline:
 
 
 def pipeline(kernel: Kernel) -> Pipeline | None:
-    """Stages of a pipelined loop; None where the code does not show them.
+    """Stages of a pipelined loop; None where the code does not show them beyond doubt.
 
-    With cp.async a loop of S stages has S-1 groups committed before it. With mbarriers each stage has one that says
-    full, and one that says empty where consumers arrive on it.
+    With cp.async a loop of S stages has S-1 groups committed before it, and its wait leaves S-2 or S-1 groups in
+    flight. With mbarriers each stage has one that says full, and one that says empty where consumers arrive on it; the
+    stage's number wraps around at S.
     """
     loop = kernel.loop
     if loop is None:
         return None
     inside = kernel.hot
-    if count(inside, "LDGDEPBAR"):
-        before = _before(kernel, loop)
-        committed = count(before, "LDGDEPBAR")
-        return Pipeline(committed + 1, "commit groups")
-    copies = count(kernel.all, "UTMALDG", "UBLKCP")
+    if count(inside, "LDGDEPBAR") and count(inside, "LDGSTS"):
+        waits = [int(m[1], 16) for i in inside if i.opcode == "DEPBAR.LE" and (m := _WAIT.search(i.text))]
+        stages = count(_before(kernel, loop), "LDGDEPBAR") + 1
+        possible = {max(waits, default=0) + 1, max(waits, default=0) + 2}
+        return Pipeline(stages, "commit groups") if stages in possible else None
     initialised = [i for i in kernel.all if i.opcode.startswith("SYNCS.EXCH")]
-    if copies and initialised and any(i.opcode.startswith("SYNCS.PHASECHK") for i in kernel.all):
-        if any(i.pc in kernel.looped for i in initialised):
-            return None
-        # Consumers say that a stage is empty; a producer's own arrive announces bytes and is written without A1T0.
-        released = any(
-            i.opcode.startswith("SYNCS.ARRIVE") and {"A1T0", "RED"} & set(i.opcode.split(".")) and i.pc in kernel.looped
-            for i in kernel.all
-        )
-        number = len(initialised)
-        return Pipeline(number // 2 if released and number % 2 == 0 else number, "mbarriers")
+    if not count(kernel.all, "UTMALDG", "UBLKCP") or not initialised:
+        return None
+    if any(i.pc in kernel.looped or i.predicate for i in initialised):
+        return None  # how many there are is decided at run time
+    # Consumers say that a stage is empty; a producer's own arrive announces bytes and is written without A1T0.
+    released = any(
+        i.opcode.startswith("SYNCS.ARRIVE") and {"A1T0", "RED"} & set(i.opcode.split(".")) and i.pc in kernel.looped
+        for i in kernel.all
+    )
+    number = len(initialised)
+    if released and number % 2:
+        return None
+    stages = number // 2 if released else number
+    wraps = _wraps(kernel)
+    if stages in wraps or (not wraps and stages & (stages - 1) == 0):
+        return Pipeline(stages, "mbarriers")
     return None
+
+
+_COUNTER = re.compile(r"\b(U?R\d+)(?:\.reuse)?, (0x[0-9a-f]{1,2}), U?PT$")
+
+
+def _wraps(kernel: Kernel) -> set[int]:
+    """Constants at which counters of loops wrap around: `UIADD3 UR4, UR4, 0x1`, then `UISETP.NE UR4, 0x3`."""
+    found = set()
+    window: list[Instruction] = []
+    for i in kernel.all:
+        if i.pc in kernel.looped and i.base in {"ISETP", "UISETP"} and {"EQ", "NE"} & set(i.opcode.split(".")):
+            match = _COUNTER.search(i.text)
+            if match and any(_adds_one(other, match[1]) for other in window[-24:]):
+                found.add(int(match[2], 16))
+        window.append(i)
+    return found
+
+
+def _adds_one(instruction: Instruction, register: str) -> bool:
+    if not instruction.base.removeprefix("U").startswith(("IADD", "VIADD")):
+        return False
+    operands = [part.strip().split(".")[0] for part in instruction.text[len(instruction.opcode) :].split(",")]
+    return operands[0] == register and "0x1" in operands
 
 
 def _before(kernel: Kernel, loop: Loop) -> list[Instruction]:
@@ -314,6 +343,14 @@ def _indexed(instruction: Instruction) -> bool:
     return inside is not None and re.fullmatch(r"R1(?:\+-?0x[0-9a-f]+)?", inside[1]) is None
 
 
+def spill_share(kernel: Kernel) -> float:
+    """Spill code's share of the instructions of the main loop."""
+    if kernel.loop is None or not spills(kernel).in_loops:
+        return 0.0
+    marked = kernel.code.has_spill_marks
+    return sum(1 for i in kernel.hot if i.base in _LOCAL and (i.spill or not marked)) / len(kernel.hot)
+
+
 def local_array(kernel: Kernel) -> list[Instruction]:
     """Local accesses of the hot code with a run-time index: an array that is kept in local memory."""
     return [i for i in kernel.hot if i.base in _LOCAL and not i.spill and _indexed(i)]
@@ -346,6 +383,62 @@ def _written(instruction: Instruction, destinations: frozenset[str]) -> set[str]
     return {name for name in destinations if name.startswith("R")}
 
 
+def staged_reuse(kernel: Kernel) -> float:
+    """Bytes read from shared memory in the main loop for each byte that was staged there through registers."""
+    stored = sum(mix.access_bytes(i.opcode) for i in staged(kernel)) if kernel.loop is not None else 0
+    loaded = 0.0
+    for i in kernel.hot:
+        if i.base == "LDS":
+            loaded += mix.access_bytes(i.opcode)
+        elif i.base == "LDSM":
+            last = i.opcode.rsplit(".", 1)[-1]
+            loaded += 4 * (int(last) if last in {"1", "2", "4"} else 1)
+    return loaded / stored if stored else 0.0
+
+
+_FMA = frozenset({"FFMA", "HFMA2", "DFMA", "FFMA2"})
+_UNPACK = frozenset({"HADD2", "PRMT", "SHL", "IMAD", "LOP3", "SHF", "F2F", "MOV", "HMUL2", "I2F", "F2FP"})
+
+
+def outer_product(kernel: Kernel) -> float:
+    """How often a loaded value of the main loop is multiplied by another loaded one into an accumulator.
+
+    In an outer product that is the tile's edge (4 to 16); in element-wise work, a softmax or a stencil 0 to 2. A value
+    unpacked from 16 bit counts as loaded.
+    """
+    if kernel.loop is None:
+        return 0.0
+    loaded: set[str] = set()
+    used: Counter[str] = Counter()
+    generation: Counter[str] = Counter()
+    for i in kernel.hot:
+        parsed = parse(i.text)
+        if parsed is None or i.opcode.startswith("HFMA2.MMA"):
+            continue
+        if i.base in {"LDS", "LDG", "LD"}:
+            for name in _written(i, parsed.destinations):
+                loaded.add(name)
+                generation[name] += 1
+        elif i.base in _FMA:
+            operands = [part.strip().lstrip("-|").split(".")[0].rstrip("|") for part in _operands(i)]
+            if len(operands) >= 4 and operands[0] == operands[3] and {operands[1], operands[2]} <= loaded:
+                for name in operands[1:3]:
+                    used[f"{name} {generation[name]}"] += 1
+            loaded -= parsed.destinations
+        elif i.base in _UNPACK and parsed.sources & loaded:
+            for name in _written(i, parsed.destinations):
+                loaded.add(name)
+                generation[name] += 1
+        else:
+            loaded -= parsed.destinations
+    # Of the values that are multiplied at all: a loop may load others.
+    return sum(used.values()) / len(used) if len(used) >= 4 else 0.0
+
+
+def _operands(instruction: Instruction) -> list[str]:
+    return instruction.text[instruction.text.index(instruction.opcode) + len(instruction.opcode) :].split(",")
+
+
 def mma_tile_elements(kernel: Kernel) -> int | None:
     """Output elements of a block's warp-level MMA tile: accumulators of a warp times its warps (4 where the block size
     is not fixed in the code)."""
@@ -363,8 +456,26 @@ def mma_tile_elements(kernel: Kernel) -> int | None:
 
 
 def software_calls(kernel: Kernel) -> list[Instruction]:
-    """Calls of the hot code into the compiler's division, root and power functions."""
-    return [i for i in kernel.hot if i.base == "CALL" and any(_SOFTWARE.search(name) for name in i.targets)]
+    """Calls of the hot code into the compiler's division, root and power functions; the slow path of a float division,
+    which only special values take, is none."""
+    return [
+        i
+        for i in kernel.hot
+        if i.base == "CALL" and any(_SOFTWARE.search(name) and "slowpath" not in name for name in i.targets)
+    ]
+
+
+# Instructions of a software path beside the one that shows it (nvcc 13.0 listings): a 32-bit integer division by a
+# run-time divisor around its I2F.…RP, a call into 64-bit division or a double function.
+_PER_DIVISION, _PER_CALL = 18, 70
+
+
+def software_share(kernel: Kernel) -> float:
+    """Software paths (division and modulo by run-time divisors, double and 64-bit functions) of the hot code's work."""
+    divisions = sum(1 for i in kernel.hot if i.base == "I2F" and "RP" in i.opcode.split("."))
+    called = _PER_CALL * len(software_calls(kernel))
+    total = len(kernel.hot) + called
+    return min(1.0, (divisions * _PER_DIVISION + called) / total) if total else 0.0
 
 
 # --- facts ---
@@ -419,6 +530,9 @@ FACTS: Mapping[str, StaticFact] = {
         StaticFact("async_copies", "count", "cp.async, TMA and bulk copies in the code.", _async_copies),
         StaticFact("staged_stores", "count", "Shared stores of loaded data in the main loop.",
                    lambda k: len(staged(k)) if k.loop is not None else 0),
+        StaticFact("staged_reuse", "ratio", "Shared bytes read for each byte staged through registers.", staged_reuse),
+        StaticFact("outer_product_uses", "ratio", "Products of each loaded value with another one.", outer_product),
+        StaticFact("software_share", "share", "Software paths of the main loop's work.", software_share),
         StaticFact("loop_barriers", "count", "CTA barriers in the main loop.",
                    lambda k: count(k.hot, "BAR") if k.loop is not None else 0),
         StaticFact("wgmma_width", "count", "N of the wgmma that does most of the work.", _flag(lambda w: w.n)),
@@ -429,6 +543,7 @@ FACTS: Mapping[str, StaticFact] = {
         StaticFact("spill_bytes", "byte", "Bytes stored by spill code.", lambda k: spills(k).stored),
         StaticFact("loop_spill_bytes", "byte", "Bytes that spill code moves inside loops.",
                    lambda k: spills(k).in_loops),
+        StaticFact("loop_spill_share", "share", "Spill code of the instructions of the main loop.", spill_share),
         StaticFact("stack_bytes", "byte", "Stack of a thread.", lambda k: k.resources.stack_bytes),
         StaticFact("registers", "count", "Registers of a thread.", lambda k: k.resources.registers),
         StaticFact("local_array_accesses", "count", "Indexed local accesses in the main loop.",
@@ -439,8 +554,8 @@ FACTS: Mapping[str, StaticFact] = {
         *(
             _shared_with_profiled(name)
             for name in (
-                "fma_uses_per_loaded_value", "half_fma_share", "sixteen_bit_matrix", "double_matrix", "fp8_emulated",
-                "software_path_share", "double_share", "double_conversions", "has_double_data", "move_share",
+                "half_fma_share", "sixteen_bit_matrix", "double_matrix", "fp8_emulated",
+                "double_share", "double_conversions", "has_double_data", "move_share",
                 "fma_share", "integer_share", "conversion_share",
             )
         ),
