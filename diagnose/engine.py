@@ -29,7 +29,7 @@ from diagnose.model import (
     Where,
 )
 from diagnose.rules import Rule, RuleOutcome, Stakes, evaluate, expectation, stakes
-from diagnose.sass.text import matches
+from diagnose.sass.text import matches, parse
 
 WORTH = 0.10  # design.md: nothing worth having below about 10 %; run-to-run noise of profiled kernels is 1 to 5 %
 CRITICAL = 0.50  # half of the time: the fix at least doubles the speed
@@ -98,7 +98,7 @@ def where(rule: Rule, context: Context) -> tuple[Where, ...]:
                 if wait.cause is not None and wait.cause is not wait.line:
                     found.append(_place("cause", wait.cause, wait.cause.samples or 0, total))
         else:
-            those = [line for line in lines if matches(line.text.lstrip("@!UP0123456789T ").split(" ")[0], select.name)]
+            those = [line for line in lines if (i := parse(line.text)) is not None and matches(i.opcode, select.name)]
             those.sort(key=lambda line: (-(line.samples or 0), -(line.executed or 0.0), line.pc))
             found += [_place(select.role, line, line.samples or 0, total) for line in those[: select.top]]
     unique: dict[tuple[str, int], Where] = {}
@@ -144,7 +144,7 @@ def collect_with(missing: Sequence[str]) -> str:
         return "a log of clocks and power beside unprofiled runs"
     if any(name.startswith("declared ") for name in missing):
         return "--problem SPEC or --useful-flops N"
-    metrics = [name.split(" ")[0] for name in missing if "__" in name]
+    metrics = [name.split(" ")[0] for name in missing if "__" in name and "*" not in name]
     if metrics:
         return "ncu --metrics " + ",".join(dict.fromkeys(metrics))
     return "run `diagnose` on the program, or record with `ncu --set full`"
@@ -164,8 +164,8 @@ def _confidence(verdict_share: float | None, hardware: bool, runner_up: float, c
         level = 2 if verdict_share >= 0.25 and verdict_share - runner_up >= WORTH else 1
         if verdict_share < WORTH:
             level = 0
-    if not kernel.opcodes:
-        level = min(level, 1)  # utilization counters cannot show what is absent; SASS can
+    if not kernel.opcodes or len(all_limits(context)) < 4:
+        level = min(level, 1)  # utilization counters cannot show what is absent, nor one level what others do
     return ("low", "medium", "high")[max(level, 0)]
 
 
@@ -219,10 +219,11 @@ def _explained(findings: Mapping[str, Finding], fired: Mapping[str, RuleOutcome]
     """Findings whose cause another finding names more deeply (`yields_to`): rule id -> the rule that explains it."""
     result: dict[str, str] = {}
     for rule_id in findings:
-        for other in fired[rule_id].rule.yields_to:
-            deeper = findings.get(other)
+        rule = fired[rule_id].rule
+        for other in rule.yields_to:
+            deeper = findings.get(other) or findings.get(f"{rule.pack}/{other}")
             if deeper is not None and (deeper.at_stake is None or deeper.at_stake >= WORTH):
-                result[rule_id] = other
+                result[rule_id] = deeper.rule
                 break
     return result
 

@@ -33,7 +33,7 @@ def sustained(c: Context, resource: str) -> float:
 ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "l2", "l1", "lsu", "issue")
 """Who binds among resources within a few per cent: the one doing the useful work comes first (trap 26)."""
 
-PIPES = ("tensor", "fp64", "fp32", "sfu", "int")
+PIPES = ("tensor", "fp64", "fp32", "sfu")  # the ALU pipe also selects and compares floats: its share names no work
 ONE_PIPE = 0.85  # loop counters, branches and addresses take a tenth or so of a loop that otherwise feeds one pipe
 
 TIE = 0.04  # a wgmma GEMM at its roof shows shared memory one to two points above the Tensor pipe (trap 26)

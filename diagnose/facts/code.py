@@ -261,6 +261,14 @@ def _fp64_share_of_time(c: Context) -> float | None:
     return c.value("fp64_utilization")
 
 
+def _half_fma(c: Context) -> float | None:
+    """HFMA2 that computes: HFMA2.MMA is the compiler's idiom for a constant (trap 18)."""
+    if not _opcodes(c):
+        return None
+    arithmetic = mix.count(c.kernel.opcodes, "HFMA2") - mix.count(c.kernel.opcodes, "HFMA2.MMA")
+    return arithmetic / sum(c.kernel.opcodes.values())
+
+
 def _sixteen_bit_matrix(c: Context) -> bool | None:
     """FFMA work on 16-bit data: values unpacked from half or bfloat16 (HADD2.F32, PRMT/SHL of packed loads) feed the
     FMAs.
@@ -438,7 +446,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "half_fma_share",
         "share",
         "HFMA2 (arithmetic, not the .MMA constant idiom) of all instructions.",
-        _share("HFMA2.BF16*", "HFMA2"),
+        _half_fma,
         (),
         "opcodes",
     ),
@@ -503,6 +511,14 @@ FACTS: tuple[FactDefinition, ...] = (
         "opcodes",
     ),
     FactDefinition("mma_instructions", "count", "Executed warp-level MMA (HMMA).", _count("HMMA"), (), "opcodes"),
+    FactDefinition(
+        "tcgen05_instructions",
+        "count",
+        "Executed tcgen05 MMA.",
+        _count("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
+        (),
+        "opcodes",
+    ),
     FactDefinition(
         "wgmma_instructions",
         "count",

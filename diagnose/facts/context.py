@@ -105,6 +105,14 @@ class Context:
             self._missing[-1].update(known.missing)
         return known
 
+    def quietly(self, build: Callable[[], object]) -> object:
+        """Calls `build` without noting what it misses."""
+        self._missing.append(set())
+        try:
+            return build()
+        finally:
+            self._missing.pop()
+
     def cached(self, key: str, build: Callable[[], object]) -> object:
         """Memoises an intermediate result that several facts share (the waits of a kernel, say)."""
         if key not in self._cache:

@@ -120,11 +120,11 @@ def _bank_conflict(c: Context) -> float | None:
     if excess is None:
         return None
     factor = 1 - excess * (share if share is not None else 1.0)
-    by_bandwidth = removed(c, {"l1": factor}) or 0.0
+    by_bandwidth = removed(c, {"l1": factor})
     # Conflicts also lengthen each access: the part of exposed shared-memory waiting that the excess replays cause.
     waiting = (c.value("exposed_shared_load") or 0.0) + (c.value("exposed_shared_store") or 0.0)
     by_latency = bounded(c, excess * waiting) or 0.0
-    return max(by_bandwidth, by_latency)
+    return max(by_bandwidth, by_latency) if by_bandwidth is not None else None
 
 
 def _spill(c: Context) -> float | None:
@@ -145,16 +145,18 @@ def _local(c: Context, share: float) -> float | None:
     """Local accesses vanish from L1, L2, HBM and issue; their exposed waiting with them."""
     if share <= 0:
         return 0.0
-    local, at_l2 = c.value("local_bytes") or 0.0, c.value("local_l2_bytes") or 0.0
+    local, at_l2 = c.value("local_bytes"), c.value("local_l2_bytes")
+    if local is None or at_l2 is None:
+        return None
     globals_ = [c.kernel.number(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum") or 0.0 for op in ("ld", "st")]
     of_l1 = local / (local + sum(globals_) * 32) if local else 0.0
     others = (c.value("load_l2_bytes") or 0.0) + (c.value("store_l2_bytes") or 0.0)
     of_l2 = at_l2 / (at_l2 + others) if at_l2 else 0.0
     # HBM holds the same mix as L2 passes on; instructions that go with an access (its address) go too.
     factors = {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l2, "hbm": 1 - of_l2, "issue": 1 - share}
-    by_work = removed(c, factors) or 0.0
+    by_work = removed(c, factors)
     by_waiting = bounded(c, c.value("exposed_local_load")) or 0.0
-    return max(by_work, by_waiting)
+    return max(by_work, by_waiting) if by_work is not None else None
 
 
 def _leaves(c: Context, share: float | None) -> float | None:
@@ -256,9 +258,11 @@ def _narrow(c: Context) -> float | None:
         return 0.0 if lane is not None else None
     factor = lane / 16
     share = c.value("memory_instruction_share") or 0.0
-    by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": max(factor, 0.25), "int": 0.5}) or 0.0
-    by_waiting = bounded(c, (c.value("exposed_lg_throttle") or 0.0)) or 0.0
-    return max(by_work, by_waiting)
+    by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": max(factor, 0.25), "int": 0.5})
+    # A request of 1 or 2 bytes a lane fills half a line or less, so that fewer bytes are in flight for the same waiting.
+    waiting = (c.value("exposed_lg_throttle") or 0.0) + ((c.value("exposed_load") or 0.0) if lane <= 2 else 0.0)
+    by_waiting = bounded(c, waiting * (1 - factor)) or 0.0
+    return max(by_work, by_waiting) if by_work is not None else None
 
 
 def _memory_share(c: Context) -> float | None:

@@ -10,7 +10,8 @@ from diagnose.sass import mix
 
 def all_limits(c: Context) -> tuple[Limit, ...]:
     """The kernel's limits, computed once."""
-    found = c.cached("limits", lambda: limits.compute(c))
+    # What a limit misses is its own fact's to name, not that of the fact which happens to ask first.
+    found = c.cached("limits", lambda: c.quietly(lambda: limits.compute(c)))
     assert isinstance(found, tuple)
     return found
 
@@ -22,9 +23,12 @@ def utilization(resource: str) -> Compute:
         for limit in all_limits(c):
             if limit.resource == resource:
                 return limit.utilization
+        percentages = next(r.percentages for r in limits.RESOURCES if r.name == resource)
+        if any(c.kernel.number(name) == 0 for name in percentages):
+            return 0.0  # measured, and idle
         if resource == "tensor" and c.kernel.opcodes and c.value("tensor_instructions") == 0:
             return 0.0  # ncu leaves the pipe's counter out where no MMA ran; the opcodes prove that none did
-        c.miss(next(r for r in limits.RESOURCES if r.name == resource).percentages[0])
+        c.miss(percentages[0])
         return None
 
     return compute

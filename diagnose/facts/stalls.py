@@ -113,6 +113,10 @@ def exposed_reason(c: Context, *reasons: str) -> float | None:
     if source == "none":
         c.miss("smsp__average_warps_issue_stalled_*_per_issue_active.ratio (WarpStateStats)")
         return None
+    known = [r for r in reasons if r in shares]
+    if not known:
+        c.miss(f"smsp__average_warps_issue_stalled_{reasons[0]}_per_issue_active.ratio")
+        return None
     if waiting_time is None:
         return None
     if quiet:
@@ -154,7 +158,10 @@ def _share_of(reason: str) -> Compute:
         if source == "none":
             c.miss(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio")
             return None
-        return shares.get(reason, 0.0)
+        if reason not in shares:
+            c.miss(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio")
+            return None
+        return shares[reason]
 
     return compute
 

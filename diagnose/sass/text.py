@@ -57,10 +57,14 @@ def parse(text: str) -> Instruction | None:
     takes_destination = base not in _NO_DESTINATION
     for position, part in enumerate(parts):
         names = [m.group(1) for m in _REGISTER.finditer(part)]
-        # Comparisons and loads with a predicate result write their leading predicates too (`ISETP.NE P0, PT, R1, R2`,
-        # `SYNCS… P3, [UR22], R5`): the first operand, and a second one that is a bare predicate.
-        bare_predicate = position == 1 and re.fullmatch(r"U?P[0-9T]+", part) is not None and base.endswith("SETP")
-        if takes_destination and (position == 0 or bare_predicate) and not part.startswith("["):
+        # `ISETP.NE P0, PT, R1, R2` writes both predicates; `SHFL.BFLY PT, R7, …` and `ATOMG… PT, R4, …` write a predicate
+        # and a register; `SYNCS… P3, [UR22], R5` a predicate alone.
+        bare = re.fullmatch(r"U?P[0-9T]+", part) is not None
+        second = position == 1 and (
+            (bare and base.endswith("SETP"))
+            or (not base.endswith("SETP") and re.fullmatch(r"U?P[0-9T]+", parts[0]) is not None and not bare)
+        )
+        if takes_destination and (position == 0 or second) and not part.startswith(("[", "desc", "gdesc")):
             for name in names:
                 destinations.update(_span(name, opcode, True))
         else:

@@ -35,6 +35,13 @@ _KIND_OF_CAUSE: Mapping[str, str] = {
     "STG": "global_store", "ST": "global_store",
 }  # fmt: skip
 
+# Whose results a warp waits for under long scoreboard: instructions that L1TEX answers (Profiling Guide, warp stall
+# reasons). The other variable-latency instructions answer under short scoreboard.
+_L1TEX = frozenset({
+    "LDG", "LD", "LDL", "STL", "LDGSTS", "LDGDEPBAR", "ATOM", "ATOMG", "RED", "REDG", "TEX", "TLD", "TLD4", "SULD", "STG", "ST",
+    "CCTL", "SYNCS", "UTMALDG", "UBLKCP", "MEMBAR",
+})  # fmt: skip
+
 KINDS: tuple[str, ...] = tuple(sorted(set(_KIND_OF_CAUSE.values()) | {"arithmetic", "instruction_fetch", "other"}))
 
 # A register chain through address arithmetic is followed at most this far back: beyond it the cause is another
@@ -63,23 +70,27 @@ def _variable_latency(instruction: Instruction) -> bool:
     return instruction.base in _KIND_OF_CAUSE
 
 
-def _producer(lines: Sequence[SassLine], parsed: Sequence[Instruction | None], at: int) -> int | None:
-    """Index of the variable-latency instruction that last wrote a source register of `lines[at]`; None when none is
-    seen.
+def _producer(
+    lines: Sequence[SassLine], parsed: Sequence[Instruction | None], at: int, stall: str = "long_scoreboard"
+) -> int | None:
+    """Index of the instruction whose result `lines[at]` waits for under `stall`; None when none is seen.
+
+    The last writer of each source register is looked at; one that answers under the other scoreboard is not waited for.
     """
     here = parsed[at]
     if here is None or not here.sources:
         return None
     # Backwards through the code, then once around (a load for the next iteration stands after its use in a loop).
-    order: list[int] = [*range(at - 1, max(-1, at - 1 - _MAX_STEPS), -1), *range(min(len(lines) - 1, at + _MAX_STEPS), at, -1)]
+    order = [*range(at - 1, max(-1, at - 1 - _MAX_STEPS), -1), *range(min(len(lines) - 1, at + _MAX_STEPS), at, -1)]
     wanted: set[str] = set(here.sources)
     for index in order:
         candidate = parsed[index]
         if candidate is None or not (candidate.destinations & wanted):
             continue
-        if _variable_latency(candidate):
-            return index
-        wanted -= candidate.destinations
+        if _variable_latency(candidate) and (candidate.base in _L1TEX) == (stall == "long_scoreboard"):
+            return int(index)
+        if candidate.predicate is None:
+            wanted -= candidate.destinations
         if not wanted:
             return None
     return None
@@ -137,7 +148,7 @@ def _classify(
         ):
             # Waits for copy groups when the kernel copies with LDGSTS, for bulk groups otherwise.
             return "copy_group", at
-        cause = _producer(lines, parsed, at)
+        cause = _producer(lines, parsed, at, stall)
         if cause is not None:
             return _kind_of(parsed[cause]), cause
         if stall == "long_scoreboard":
