@@ -467,6 +467,8 @@ def load_packs(dirs: Iterable[Path], catalogue: Mapping[str, str]) -> tuple[Pack
     if any(pack.name == CORE for pack in packs):
         for manifest in manifests:
             _check_targets(manifest, owners)
+        for rule in owners.values():
+            _check_yields(rule, owners)
     return tuple(packs)
 
 
@@ -585,6 +587,15 @@ def _check_targets(manifest: YNode, owners: Mapping[str, Rule]) -> None:
     for rule_id, node in named:
         if rule_id not in owners:
             raise node.fail(f"there is no rule {rule_id!r}{nearest(rule_id, owners)}", LIST_RULES)
+
+
+def _check_yields(rule: Rule, owners: Mapping[str, Rule]) -> None:
+    """A rule may yield to one of its own pack (by its bare name too) or of any other."""
+    for name in rule.yields_to:
+        if name not in owners and f"{rule.pack}/{name}" not in owners:
+            raise DiagnoseError(
+                f"{rule.file}:1: yields_to names {name!r}, and there is no such rule{nearest(name, owners)}", LIST_RULES
+            )
 
 
 def _check_version(spec: str, pack: str, node: YNode) -> None:
