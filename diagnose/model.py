@@ -119,7 +119,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A rate that a GPU sustains: `value` in `unit` (byte/s, op/s, cycle …); `source` measured|recorded|datasheet|library."""
+    """A rate that a GPU sustains, in `unit` (byte/s, op/s, cycle …); `source` measured|recorded|datasheet|library."""
 
     resource: str
     value: float
@@ -129,7 +129,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Limit:
-    """A lower bound on a kernel's time from one resource: `work` / `ceiling` = `bound_us`; utilization = bound / duration."""
+    """A lower bound on time from one resource: `work` / `ceiling` = `bound_us`; utilization = bound / duration."""
 
     resource: str
     work: float

@@ -276,7 +276,7 @@ def _with_workers(
     found: Binary, tasks: Sequence[_Task], choice: _Choice, count: int
 ) -> Iterator[Part | _Task | DiagnoseError]:
     """Spreads the tasks over worker processes; results come as they are ready."""
-    waiting: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[_Task] = queue.SimpleQueue()
     ready: queue.SimpleQueue[Part | _Task | DiagnoseError | None] = queue.SimpleQueue()
     for task in sorted(tasks, key=lambda task: -task.size):
         waiting.put(task)
@@ -286,8 +286,9 @@ def _with_workers(
         process: subprocess.Popen[str] | None = None
         try:
             while True:
-                task = waiting.get() if not waiting.empty() else None
-                if task is None:
+                try:
+                    task = waiting.get_nowait()
+                except queue.Empty:
                     break
                 if process is None or process.poll() is not None:
                     process = _start_worker()

@@ -259,7 +259,7 @@ def _narrow(c: Context) -> float | None:
     factor = lane / 16
     share = c.value("memory_instruction_share") or 0.0
     by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": max(factor, 0.25), "int": 0.5})
-    # A request of 1 or 2 bytes a lane fills half a line or less, so that fewer bytes are in flight for the same waiting.
+    # A request of 1 or 2 bytes a lane fills half a line or less: fewer bytes are in flight for the same waiting.
     waiting = (c.value("exposed_lg_throttle") or 0.0) + ((c.value("exposed_load") or 0.0) if lane <= 2 else 0.0)
     by_waiting = bounded(c, waiting * (1 - factor)) or 0.0
     return max(by_work, by_waiting) if by_work is not None else None

@@ -140,7 +140,7 @@ def product(device_name: str, sm: int) -> Product | None:
 
 
 def sustained_share(resource: str, sm: int | None = None) -> float | None:
-    """Part of its peak that a resource sustains (hbm, l2, smem, pipe, issue, tensor:PATH …); None for an unknown one."""
+    """Part of its peak that a resource sustains (hbm, l2, smem, pipe, issue, tensor:PATH); None for an unknown one."""
     return _share(resource, sm if sm is not None else -1)
 
 

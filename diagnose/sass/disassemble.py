@@ -20,6 +20,7 @@ from diagnose.model import SassLine
 TIMEOUT_S = 300.0
 MEMORY_BYTES = 8 << 30
 _MAX_LINE = 65536
+_MOST_FUNCTIONS = 10_000  # an argument has at most 128 KB; beyond, everything is printed and the caller chooses
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[a-z]?)")
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.(.+?)"?,\s*"')
 _LABEL = re.compile(r"^([.$\w]\S*):\s*$")
@@ -119,7 +120,7 @@ def disassemble(
     """
     tool = nvdisasm or find_nvdisasm()
     command = [str(tool), "-c", "-g"]
-    if functions is not None:
+    if functions is not None and len(functions) <= _MOST_FUNCTIONS:
         command += ["-fun", ",".join(str(index) for index in sorted(functions))]
     with tempfile.TemporaryDirectory(prefix="diagnose-sass-") as folder:
         path = Path(folder) / "image.cubin"

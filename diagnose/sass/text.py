@@ -57,7 +57,7 @@ def parse(text: str) -> Instruction | None:
     takes_destination = base not in _NO_DESTINATION
     for position, part in enumerate(parts):
         names = [m.group(1) for m in _REGISTER.finditer(part)]
-        # `ISETP.NE P0, PT, R1, R2` writes both predicates; `SHFL.BFLY PT, R7, …` and `ATOMG… PT, R4, …` write a predicate
+        # `ISETP.NE P0, PT, R1, R2` writes both predicates; `SHFL.BFLY PT, R7, …` and `ATOMG… PT, R4, …` a predicate
         # and a register; `SYNCS… P3, [UR22], R5` a predicate alone.
         bare = re.fullmatch(r"U?P[0-9T]+", part) is not None
         second = position == 1 and (

@@ -38,8 +38,8 @@ _KIND_OF_CAUSE: Mapping[str, str] = {
 # Whose results a warp waits for under long scoreboard: instructions that L1TEX answers (Profiling Guide, warp stall
 # reasons). The other variable-latency instructions answer under short scoreboard.
 _L1TEX = frozenset({
-    "LDG", "LD", "LDL", "STL", "LDGSTS", "LDGDEPBAR", "ATOM", "ATOMG", "RED", "REDG", "TEX", "TLD", "TLD4", "SULD", "STG", "ST",
-    "CCTL", "SYNCS", "UTMALDG", "UBLKCP", "MEMBAR",
+    "LDG", "LD", "LDL", "STL", "LDGSTS", "LDGDEPBAR", "ATOM", "ATOMG", "RED", "REDG", "TEX", "TLD", "TLD4", "SULD",
+    "STG", "ST", "CCTL", "SYNCS", "UTMALDG", "UBLKCP", "MEMBAR",
 })  # fmt: skip
 
 KINDS: tuple[str, ...] = tuple(sorted(set(_KIND_OF_CAUSE.values()) | {"arithmetic", "instruction_fetch", "other"}))
