@@ -1,0 +1,58 @@
+"""Writes kernels/RESULTS.md from kernels/results.json, the times that `make gpu` last measured. Run it after a new run.
+
+python tests/gpu/results.py            writes the file
+python tests/gpu/results.py --check    says whether it is up to date
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from diagnose.collect.kernels import load_kernels  # noqa: E402
+
+TARGET = ROOT / "kernels" / "RESULTS.md"
+
+
+def text() -> str:
+    """The table, one row a kernel in the order of the manifests."""
+    run = json.loads((ROOT / "kernels" / "results.json").read_text(encoding="utf-8"))
+    measured = run["kernels"]
+    rows = []
+    for name, kernel in load_kernels(ROOT / "kernels").items():
+        if name not in measured:
+            continue
+        here = measured[name]
+        twin = measured.get(kernel.twin or "")
+        gain = f"{here['us'] / twin['us']:.2f}" if twin and kernel.expect != "quiet" and kernel.gain else ""
+        rows.append(
+            f"| {name} | {kernel.expect} | {here['us']:,.1f} | {here['rate']} | {here['error']} of {here['tolerance']} "
+            f"| {kernel.twin or ''} | {gain} |"
+        )
+    head = [
+        "# What the reference kernels measured",
+        "",
+        f"{run['gpu']}, driver {run['driver']}, clocks {run['clocks']}, {run['date']}: median of {run['repeats']} launches"
+        " by CUDA events after warm-up, fresh random inputs, each result checked against a reference (error of tolerance).",
+        "`gain` is the time over that of the twin that does the same work without the fault. Written by"
+        " `tests/gpu/results.py`. Kernels without a row have not run since they were written or last changed.",
+        "",
+        "| kernel | expected | µs | rate | error | twin | gain |",
+        "| --- | --- | --: | --: | --- | --- | --: |",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        return 0 if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text() else 1
+    TARGET.write_text(text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
