@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.facts.context import Context
+from diagnose.facts.context import UNDEFINED, Context
 from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import kernel_waits
 from diagnose.model import (
@@ -184,7 +184,11 @@ def diagnose_kernel(context: Context, rules: Sequence[Rule], weigh: Mapping[str,
         outcomes[rule.id] = outcome
         if outcome.state is None or (applies is None and outcome.state):
             missing = outcome.missing or ("device__attribute_compute_capability_major",)
-            not_evaluated.append(NotEvaluated(rule.id, missing, collect_with(missing)))
+            measurable = tuple(name for name in missing if UNDEFINED not in name)
+            if measurable:
+                not_evaluated.append(NotEvaluated(rule.id, measurable, collect_with(measurable)))
+            else:  # a kernel without loads has no use of loaded sectors: the rule has nothing to say of it
+                rejected.append(Rejected(rule.id, outcome.because, False))
         elif outcome.state is False:
             rejected.append(Rejected(rule.id, outcome.because, _near_miss(outcome)))
     fired = {

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from diagnose.model import Ceiling, Fact, KernelProfile, Scalar
 
+UNDEFINED = "(not defined for this kernel)"  # what a fact misses that has no value here, though all was measured
+
 # ncu rounds percentages of short launches up; beyond this a percentage of elapsed time contradicts itself (trap 21).
 _LARGEST_BELIEVABLE_SHARE = 1.2
 
@@ -98,7 +100,7 @@ class Context:
                 value = definition.compute(self)
                 missing = self._missing.pop()
                 if value is None and not missing:
-                    missing = {f"{name} (not defined for this kernel)"}
+                    missing = {f"{name} {UNDEFINED}"}
                 known = Fact(name, value, definition.unit, tuple(sorted(missing)) if value is None else ())
             self._values[name] = known
         if known.value is None and self._missing:
