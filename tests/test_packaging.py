@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from diagnose.report_file import is_report_name, open_report
+from diagnose.report_session import read_session
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 BUNDLED = ("rules", "kernels", "reports", "examples")
@@ -26,12 +29,29 @@ PRIVATE_PATH = re.compile(
 )
 NEUTRAL_FOLDER = b"/src/diagnose"
 OWN_FOLDER = re.compile(rb"(?<![A-Za-z0-9_.$}-])/src/[A-Za-z0-9_.+-]+")
-# user@host, and fully qualified host names of clusters and clouds. Source text and SASS have neither.
+# The host that a report's session names; nobody has a machine of this name.
+NEUTRAL_HOSTS = {"gpu-host"}
+# Addresses: with a domain that mail can go to, or with a bare host as machines are named (a hyphen, or a number at the
+# end). Lower case only, as they are written in practice: binary data has an @ in every other kilobyte.
+ADDRESS = re.compile(
+    rb"(?<![A-Za-z0-9])[a-z][a-z0-9_.+-]{1,30}@(?:"
+    rb"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:com|org|net|edu|gov|mil|io|ai|dev|cloud|info|de|uk|fr|cn|jp|in|ch|eu)"
+    rb"|[a-z][a-z0-9]*(?:-[a-z0-9]+)+|[a-z]{3,}\d{1,4})(?![A-Za-z0-9@])"
+)
+PUBLIC_ADDRESSES = {b"snaroff@next.com"}  # a comment in GCC's stddef.h
+# Fully qualified names inside clusters and clouds.
 HOST = re.compile(
-    rb"[a-z][a-z0-9_-]{1,30}@[a-z0-9][a-z0-9-]{2,}(?:\.[a-z0-9-]+)*"
-    rb"|\b(?:[a-z0-9-]+\.)+(?:internal|local|lan|corp|compute\.amazonaws\.com|cluster)\b",
+    rb"\b((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+)(?:internal|local|lan|corp|intranet|cluster|compute\.amazonaws\.com)\b",
     re.IGNORECASE,
 )
+# `.local` is a state space of PTX and `.cluster` a scope: words that come before them in an instruction.
+PTX_WORDS = frozenset(
+    b"acq_rel acquire add aligned and arrive async atom barrier bulk cas const cp cta cvta exch expect_tx fence "
+    b"generic global gpu init inc isspacep ld ldu level mapa max mbarrier min mmio multimem no_complete or param "
+    b"prefetch prefetchu proxy red reduce relaxed release sc shared st sync sys tensor test_wait to try_wait "
+    b"volatile wait weak xor".split()
+)
+PTX_TYPE = re.compile(rb"[busf](?:8|16|32|64|128)|v[248]|L[12]")
 # Host names as machines get them by themselves: ip-10-0-0-1, DESKTOP-…, and whatever an environment calls HOSTNAME.
 MACHINE = re.compile(rb"\bip-\d{1,3}(?:-\d{1,3}){3}\b|\bDESKTOP-[A-Z0-9]{7}\b|\bHOSTNAME=[^\0\s]+")
 
@@ -49,9 +69,15 @@ def unpacked(path: Path) -> bytes:
 
 def given_away(data: bytes) -> list[str]:
     """What in `data` names a machine or a person: paths outside the neutral folder, and hosts. Without repeats."""
-    found = [*PRIVATE_PATH.findall(data), *HOST.findall(data), *MACHINE.findall(data)]
+    found = [*PRIVATE_PATH.findall(data), *MACHINE.findall(data)]
+    found += [match for match in ADDRESS.findall(data) if match not in PUBLIC_ADDRESSES]
+    found += [match.group() for match in HOST.finditer(data) if not _is_ptx(match.group(1))]
     found += [match for match in OWN_FOLDER.findall(data) if match != NEUTRAL_FOLDER]
     return list(dict.fromkeys(match.decode("ascii", "replace") for match in found))
+
+
+def _is_ptx(labels: bytes) -> bool:
+    return all(label in PTX_WORDS or PTX_TYPE.fullmatch(label) for label in labels.rstrip(b".").split(b"."))
 
 
 def recorded_files() -> list[Path]:
@@ -61,6 +87,9 @@ def recorded_files() -> list[Path]:
 @pytest.mark.parametrize("path", recorded_files(), ids=lambda path: path.relative_to(EXAMPLES).as_posix())
 def test_a_recorded_file_gives_no_machine_away(path):
     assert given_away(unpacked(path)) == []
+    if is_report_name(path.name):
+        with open_report(path) as opened:
+            assert read_session(opened.path).host in NEUTRAL_HOSTS
 
 
 @pytest.mark.parametrize(
@@ -71,9 +100,14 @@ def test_a_recorded_file_gives_no_machine_away(path):
         (b"/work/main/kernels/a.cu and /tmp/tmpab12/k.o", ["/work/main", "/tmp/tmpab12"]),
         (b"ada@gpu-node-17", ["ada@gpu-node-17"]),
         (b"gpu7.cluster.internal", ["gpu7.cluster.internal"]),
+        (b"from ada@node17, ada.l@mail.example.org", ["ada@node17", "ada.l@mail.example.org"]),
+        (b"\0gpu7.local\0 login.cluster st.gpu7.local", ["gpu7.local", "login.cluster", "st.gpu7.local"]),
+        (b"ec2-1-2.compute.amazonaws.com", ["ec2-1-2.compute.amazonaws.com"]),
         (b"ip-10-11-12-13", ["ip-10-11-12-13"]),
         (b"/src/other/kernel.cu", ["/src/other"]),
         (b"/src/diagnose/kernels/gemm/naive.cu\0/usr/local/cuda/include/mma.hpp\0hostname", []),
+        (b"ld.local.u32 st.volatile.local.b32 barrier.cluster.arrive; fence.mbarrier_init.release.cluster;", []),
+        (b"\x19yrr@Z5U@\x1a \x19gn@KNIN@ me@hds\xfa hX@3v6A@ DY@0pfV /* snaroff@next.com says */", []),
         (b"a/home/b x.root/y MUFU.RCP @!P0 BRA 0x1a0; @P1 EXIT", []),
     ],
 )
