@@ -164,8 +164,8 @@ def _confidence(verdict_share: float | None, hardware: bool, runner_up: float, c
         level = 2 if verdict_share >= 0.25 and verdict_share - runner_up >= WORTH else 1
         if verdict_share < WORTH:
             level = 0
-    if not kernel.opcodes or len(all_limits(context)) < 4:
-        level = min(level, 1)  # utilization counters cannot show what is absent, nor one level what others do
+    if not kernel.opcodes:
+        level = min(level, 1)  # utilization counters cannot show what is absent; SASS can
     return ("low", "medium", "high")[max(level, 0)]
 
 

@@ -71,7 +71,6 @@ def test_indices_pass_through_arithmetic_and_shared_memory() -> None:
         assert share in (0.5, 1.0), f"{source}: {share}"
 
 
-@pytest.mark.xfail(strict=True, reason="parse() takes `SHFL.IDX PT, R8, …` to write no register")
 def test_indices_that_come_by_shuffle_are_gathered() -> None:
     lines = code(
         "LDG.E R6, desc[UR4][R2.64]",
@@ -160,7 +159,6 @@ def test_the_slice_weighs_by_executed_counts() -> None:
             "faults/table-rows",
             0.8,
             1.0,
-            marks=pytest.mark.xfail(strict=True, reason="its indices come by SHFL: parse() takes it to write nothing"),
         ),
     ],
 )

@@ -337,13 +337,11 @@ def test_collect_with_names_the_option(missing: list[str], option: str) -> None:
     assert option in found and found.count("dram__bytes_read") <= 1, found
 
 
-@pytest.mark.xfail(strict=True, reason="a fact may miss a family of metrics; ncu's --metrics takes no such pattern")
 def test_collect_with_gives_no_pattern_that_ncu_refuses() -> None:
     found = collect_with(["sm__ops_path_tensor_src_*.sum"])
     assert "*" not in found, found
 
 
-@pytest.mark.xfail(strict=True, reason="the loader takes any text in yields_to, so a misspelt rule yields to nothing")
 def test_yields_to_names_a_rule_that_exists(pack: Pack) -> None:
     pack.add("symptom", yields_to=["no-such-rule"])
     with pytest.raises(DiagnoseError, match="no-such-rule"):
@@ -381,7 +379,6 @@ def test_where_points_at_code_with_shares_of_the_samples(pack: Pack) -> None:
     assert [(w.role, w.pc, w.share, w.file, w.line) for w in found.where] == [("cause", 16, 0.15, "k.cu", 7)]
 
 
-@pytest.mark.xfail(strict=True, reason="engine.where strips letters of `@UP0` from opcodes: UBLKCP reads BLKCP")
 @pytest.mark.parametrize("opcode", ["UTMALDG", "UBLKCP", "PRMT", "TEX"])
 def test_where_finds_opcodes_that_begin_like_a_predicate(pack: Pack, opcode: str) -> None:
     pack.add("one", where=[{"role": "cause", "select": f"opcode:{opcode}", "top": 1}])
@@ -447,7 +444,6 @@ def test_a_rule_is_asked_of_every_gpu_that_has_its_path(name: str) -> None:
     assert not left_out, f"{name} is not asked of {left_out}"
 
 
-@pytest.mark.xfail(strict=True, reason="legacy-mma applies to sm_90 only; the contract also names sm_100 with tcgen05")
 def test_warp_level_mma_is_also_a_fault_where_tcgen05_serves() -> None:
     rule = recorded.rule("legacy-mma")
     assert [sm.sm for sm in architectures() if sm.has("tcgen05") and not rule.applies(f"sm_{sm.sm}")] == []

@@ -10,10 +10,6 @@ from diagnose.model import Diagnosis
 # What differs from the manifest today: name -> (what we say, why that is wrong, or why the manifest may be). Strict: a
 # kernel that comes out as its manifest says must leave the table.
 KNOWN_WRONG: dict[str, tuple[str, str]] = {
-    "faults/filters-abreast": (
-        "dependency-latency",
-        "eight chains a thread and one warp a scheduler fill 58 % of the FMA pipe; the kernel is being corrected",
-    ),
     "faults/filters-corrected": (
         "dependency-latency",
         "a decoy that should be at the FMA roof fills 41 % of it; the kernel is being corrected",
@@ -33,10 +29,6 @@ KNOWN_WRONG: dict[str, tuple[str, str]] = {
     ),
     "faults/energy-mirrored": ("memory-latency", "a healthy decoy with a quarter of a wave; being corrected"),
     "faults/tally-columns": ("memory-latency", "a healthy decoy at 48 % of HBM; being corrected"),
-    "reduction/tree-divergent": (
-        "lsu-issue",
-        "its idle lanes are predicated off (40 %) and not diverged (1 %), and the rule reads the diverged ones only",
-    ),
 }
 
 

@@ -43,7 +43,6 @@ def test_what_an_instruction_writes_and_reads(text: str, opcode: str, writes: se
     assert found.sources == reads, f"{text}: reads {set(found.sources)}"
 
 
-@pytest.mark.xfail(strict=True, reason="only the first operand is taken for a result")
 @pytest.mark.parametrize(
     ("text", "writes"),
     [

@@ -147,7 +147,6 @@ def test_a_library_kernel_at_the_tensor_roof_stays_quiet() -> None:
     assert found.verdict.rule == "tensor-compute" and not found.findings, summary(found)
 
 
-@pytest.mark.xfail(strict=True, reason="cuDNN's attention (0.477 ms, the fastest known) is told `too few warps`, high")
 def test_a_good_wgmma_attention_is_not_told_that_it_waits_on_its_arithmetic() -> None:
     found = _one("h200-attention-other.ncu-rep.xz")
     assert not (found.verdict.rule == "dependency-latency" and found.verdict.confidence == "high"), summary(found)

@@ -246,7 +246,6 @@ def test_trap_18_tensor_activity_without_an_mma_is_no_tensor_work() -> None:
             ), name
 
 
-@pytest.mark.xfail(strict=True, reason="half_fma_share counts HFMA2.MMA, which its text says it leaves out")
 def test_trap_18_the_constant_idiom_is_no_half_arithmetic() -> None:
     kernel = profile("faults/interleave-records")
     assert {op for op in kernel.opcodes if op.startswith("HFMA2")} == {"HFMA2.MMA"}
@@ -329,7 +328,7 @@ def test_trap_24_the_barrier_stall_of_a_wgmma_kernel_is_no_cta_barrier(name: str
 
 
 def test_trap_25_a_finding_points_at_the_cause_beside_the_place_that_waits() -> None:
-    found = next(f for f in diagnosis("faults/average-bytes").findings if f.rule == "memory-latency")
+    found = next(f for f in diagnosis("faults/sum-steps").findings if f.rule == "memory-latency")
     roles = {place.role: place for place in found.where}
     assert {"waiting", "cause"} <= set(roles), found.where
     assert "LDG" in roles["cause"].sass and "LDG" not in roles["waiting"].sass, found.where

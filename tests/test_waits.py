@@ -43,13 +43,11 @@ def cause(wait: Wait) -> str:
             "SHFL.BFLY PT, R2, R4, 0x1, 0x1f\nFADD R3, R2, R2 <- short_scoreboard 10",
             "shuffle",
             "SHFL.BFLY",
-            marks=pytest.mark.xfail(strict=True, reason="parse() takes `SHFL PT, R2, …` to write no register"),
         ),
         pytest.param(
             "ATOMG.E.ADD PT, R2, desc[UR4][R4.64], R6\nFADD R3, R2, R2 <- long_scoreboard 10",
             "global_atomic",
             "ATOMG.E.ADD",
-            marks=pytest.mark.xfail(strict=True, reason="as SHFL: the predicate comes first"),
         ),
         ("I2F R2, R4\nFADD R3, R2, R2 <- short_scoreboard 10", "conversion", "I2F"),
         ("ATOMG.E.ADD R2, desc[UR4][R4.64], R6\nFADD R3, R2, R2 <- long_scoreboard 10", "global_atomic", "ATOMG.E.ADD"),
@@ -93,7 +91,6 @@ def test_a_load_behind_its_use_is_found_around_the_loop() -> None:
     assert (only(loop).kind, cause(only(loop))) == ("global_load", "LDG.E")
 
 
-@pytest.mark.xfail(strict=True, reason="_producer takes the nearest writer, whichever scoreboard it is on")
 def test_long_scoreboard_is_a_wait_for_l1tex_whatever_else_was_written_last() -> None:
     """The store's address comes from a constant and its value from a load: only the load is on the long scoreboard."""
     listing = """
@@ -104,7 +101,6 @@ def test_long_scoreboard_is_a_wait_for_l1tex_whatever_else_was_written_last() ->
     assert (only(listing).kind, cause(only(listing))) == ("global_load", "LDG.E")
 
 
-@pytest.mark.xfail(strict=True, reason="_producer takes the nearest writer: 97 % of their samples are `constant`")
 @pytest.mark.parametrize("name", ["faults/blend", "faults/field-array"])
 def test_recorded_streams_wait_for_their_loads(name: str) -> None:
     found = waits(recorded.profile(name).lines)

@@ -227,8 +227,7 @@ def _instructions_removed(share_fact: str) -> Compute:
         if share is None:
             return None
         # The family sits on the integer, XU and FMA pipes together with its issue slots.
-        by_work = removed(c, dict.fromkeys(("issue", "int", "sfu", "fp32", "lsu"), 1 - share)) or 0.0
-        return by_work
+        return removed(c, dict.fromkeys(("issue", "int", "sfu", "fp32", "lsu"), 1 - share))
 
     return compute
 

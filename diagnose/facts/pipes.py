@@ -24,7 +24,7 @@ def utilization(resource: str) -> Compute:
             if limit.resource == resource:
                 return limit.utilization
         percentages = next(r.percentages for r in limits.RESOURCES if r.name == resource)
-        if any(c.kernel.number(name) == 0 for name in percentages):
+        if c.kernel.number(percentages[0]) == 0:
             return 0.0  # measured, and idle
         if resource == "tensor" and c.kernel.opcodes and c.value("tensor_instructions") == 0:
             return 0.0  # ncu leaves the pipe's counter out where no MMA ran; the opcodes prove that none did

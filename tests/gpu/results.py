@@ -33,13 +33,19 @@ def text() -> str:
             f"| {name} | {kernel.expect} | {here['us']:,.1f} | {here['rate']} | {here['error']} of {here['tolerance']} "
             f"| {kernel.twin or ''} | {gain} |"
         )
+    conditions = (
+        f"{run['gpu']}, driver {run['driver']}, clocks {run['clocks']}, {run['date']}: median of {run['repeats']}"
+        " launches by CUDA events after warm-up, fresh random inputs, each result checked against a reference."
+    )
+    meaning = (
+        "`gain` is the time over that of the twin that does the same work without the fault. Kernels without a row have"
+        " not run since they were written or last changed. Written by `tests/gpu/results.py`."
+    )
     head = [
         "# What the reference kernels measured",
         "",
-        f"{run['gpu']}, driver {run['driver']}, clocks {run['clocks']}, {run['date']}: median of {run['repeats']} launches"
-        " by CUDA events after warm-up, fresh random inputs, each result checked against a reference (error of tolerance).",
-        "`gain` is the time over that of the twin that does the same work without the fault. Written by"
-        " `tests/gpu/results.py`. Kernels without a row have not run since they were written or last changed.",
+        conditions,
+        meaning,
         "",
         "| kernel | expected | µs | rate | error | twin | gain |",
         "| --- | --- | --: | --: | --- | --- | --: |",
