@@ -1,7 +1,8 @@
-"""Reads recorded reports into a `Profile`: one child process a file, so that a bad file costs one error line."""
+"""Reads recorded reports into a `Profile` in child processes, so that a bad file costs one error line."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -27,9 +28,11 @@ from diagnose.report_session import Session, read_session
 _MAX_RECORDS = 1 << 30  # bytes of output accepted from a child
 _PARALLEL = 4
 _STDERR_TAIL = 400
+_LAST_RECORD = b'{"kind":"end"}\n'
 _SHARED_FROM = 16 << 20  # bytes: below, starting a second child costs as much as it saves
 _NO_MEMORY = re.compile("bad_alloc|MemoryError|length_error|failed to map segment|annot allocate memory")
 _AGAIN = "copy the file again, or profile again: the run that wrote it may have ended early"
+_MORE_TIME = "give it more time: --timeout SECONDS"
 _INSTALL = f"{sys.executable} -m pip install --upgrade ncu-report"
 
 
@@ -44,9 +47,9 @@ def read_reports(
 ) -> Profile:
     """Everything that the reports hold, in the order given.
 
-    `timeout_s` and `memory_bytes` bound the child process of each file; `source=False` leaves source texts out;
-    `metrics` keeps only the scalar metrics whose name it accepts; `ncu` is the ncu whose own module may serve where
-    the installed one is absent or older than a report. A report that cannot be read at all is an error
+    `timeout_s` and `memory_bytes` bound the reading of each file in a child process; `source=False` leaves source
+    texts out; `metrics` keeps only the scalar metrics whose name it accepts; `ncu` is the ncu whose own module may
+    serve where the installed one is absent or older than a report. A report that cannot be read at all is an error
     when it was named, or when nothing else can be read; one found in a folder is listed in `lost`.
     """
     files = find_reports(paths)
@@ -60,6 +63,7 @@ def read_reports(
             reader.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+        reader.stop()
     errors = [r for r in results if isinstance(r, DiagnoseError)]
     fatal = next((r for f, r in zip(files, results, strict=True) if f.named and isinstance(r, DiagnoseError)), None)
     if fatal is None and len(errors) == len(files):
@@ -133,10 +137,9 @@ def _read(path: Path, reader: _Reader) -> _Report:
 def _run_parts(path: Path, content: Path, reader: _Reader, module: _Module) -> tuple[_Records, _End | None]:
     """One child reads a report; two share a large one, result by result, because parsing its code takes long."""
     parts = 2 if content.stat().st_size >= _SHARED_FROM and reader.share else 1
-    taken = [_Records(path) for _ in range(parts)]
     with ThreadPoolExecutor(parts) as pool:
-        ends = list(pool.map(lambda part: reader.run(content, module, taken[part], part, parts), range(parts)))
-    return _merged(taken), next((end for end in ends if end), None)
+        read = list(pool.map(lambda part: reader.run(path, content, module, part, parts), range(parts)))
+    return _merged([records for records, _ in read]), next((end for _, end in read if end), None)
 
 
 # --- the child process ---
@@ -149,8 +152,78 @@ class _End(NamedTuple):
     hint: str
 
 
+class _Answer(NamedTuple):
+    """What became of a job: the child's exit status (None: it lives), what it said, and whether it had read before."""
+
+    status: int | None
+    said: str = ""
+    late: bool = False
+    used: bool = False
+
+
+class _Worker:
+    """A child process that reads one report after another: NVIDIA's disassembler takes 0.6 s to start in each."""
+
+    def __init__(self, memory_bytes: int, module: _Module) -> None:
+        self.module = module
+        self.jobs = 0
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the child lives
+        # In the package's parent folder `-m` finds the package first and imports nothing from the user's folder.
+        # The child's own session keeps the terminal's Ctrl-C from it: `_Reader.stop` ends it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "diagnose.report_worker", str(memory_bytes), module.folder or ""],
+            cwd=Path(__file__).resolve().parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+
+    def do(self, job: Mapping[str, object], timeout_s: float) -> _Answer:
+        """Hands the child a job and waits for its end, or for the child's."""
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self._process.kill()
+
+        assert self._process.stdin is not None and self._process.stdout is not None
+        used, self.jobs = self.jobs > 0, self.jobs + 1
+        before = os.fstat(self._errors.fileno()).st_size
+        timer = threading.Timer(timeout_s, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._process.stdin.flush()
+            done = self._process.stdout.readline() == b"done\n"
+        except OSError:  # the child ended before it could read
+            done = False
+        finally:
+            timer.cancel()
+        status = None if done else self._process.wait()
+        size = os.fstat(self._errors.fileno()).st_size
+        start = max(before, size - _STDERR_TAIL)
+        said = os.pread(self._errors.fileno(), size - start, start).decode("utf-8", "replace").strip()
+        return _Answer(status, said, late.is_set() and not done, used)
+
+    def kill(self) -> None:
+        """Ends the child at once, also in the middle of a job."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Ends the child, which has no job, and leaves nothing open."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._errors.close()
+
+
 class _Reader:
-    """Runs one child a report, within limits; `stop` ends those that run and lets no other start."""
+    """Hands reports to children, within limits; `stop` ends them and lets no other start."""
 
     def __init__(self, timeout_s: float, memory_bytes: int, source: bool, ncu: Path | None, share: bool) -> None:
         self.timeout_s = timeout_s
@@ -159,65 +232,69 @@ class _Reader:
         self.ncu = ncu
         self.share = share
         self._lock = threading.Lock()
-        self._children: set[subprocess.Popen[bytes]] = set()
+        self._busy: set[_Worker] = set()
+        self._idle: list[_Worker] = []
         self._stopped = False
 
     def stop(self) -> None:
-        """Kills all children."""
+        """Ends all children; a thread that waits for one closes it."""
         with self._lock:
             self._stopped = True
-            for child in self._children:
-                child.kill()
+            for worker in self._busy:
+                worker.kill()
+            for worker in self._idle:
+                worker.close()
+            self._idle.clear()
 
-    def run(self, report: Path, module: _Module, records: _Records, part: int, parts: int) -> _End | None:
-        """Hands what the child reads to `records`; says how the child ended unless it finished its work."""
-        options = {"memory_bytes": self.memory_bytes, "source": self.source, "module_dir": module.folder}
-        options |= {"part": part, "parts": parts}
+    def run(self, path: Path, content: Path, module: _Module, part: int, parts: int) -> tuple[_Records, _End | None]:
+        """What a child reads of the report, and how the child ended unless it finished its work."""
         with tempfile.TemporaryDirectory(prefix="diagnose-") as name:
-            output, errors = Path(name, "records"), Path(name, "stderr")
-            arguments = [str(report), str(output), json.dumps(options)]
-            status, late = self._wait([sys.executable, "-m", "diagnose.report_worker", *arguments], errors)
-            for record in _json_lines(output):
-                records.take(record)
-            if records.ended:
-                return None
-            if late:
-                return _End(f"did not finish within {self.timeout_s:g} s", "give it more time: --timeout SECONDS")
-            said = errors.read_bytes()[-_STDERR_TAIL:].decode("utf-8", "replace").strip()
-            return self._end(status, said, records)
+            output = Path(name, "records")
+            job = {"report": str(content), "output": str(output), "source": self.source, "part": part, "parts": parts}
+            while True:
+                answer = self._do(job, module)
+                records = _Records(path)
+                for record in _json_lines(output):
+                    records.take(record)
+                if records.ended:
+                    return records, None
+                if answer.late:
+                    return records, _End(f"did not finish within {self.timeout_s:g} s", _MORE_TIME)
+                # A child that had read other reports before may be the reason: a new one has the last word.
+                if not answer.used or self._stopped:
+                    return records, self._end(answer.status or 0, answer.said, records)
+                output.unlink(missing_ok=True)
 
-    def _wait(self, command: list[str], errors: Path) -> tuple[int, bool]:
-        """The exit status, and whether the child was killed because its time was over."""
-        late = threading.Event()
-        with errors.open("wb") as stderr, self._lock:
-            if self._stopped:
-                return -signal.SIGTERM, False
-            # In the package's parent folder `-m` finds the package first and imports nothing from the user's folder.
-            # The child's own session keeps the terminal's Ctrl-C from it: `stop` ends it.
-            child = subprocess.Popen(
-                command,
-                cwd=Path(__file__).resolve().parent.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-            )
-            self._children.add(child)
-
-        def kill() -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(self.timeout_s, kill)
-        timer.daemon = True
-        timer.start()
+    def _do(self, job: Mapping[str, object], module: _Module) -> _Answer:
+        """The job, done by a child; one that ended or that an error stopped is not used again."""
+        worker = self._take(module)
+        if worker is None:
+            return _Answer(-signal.SIGTERM)
+        keep = False
         try:
-            status = child.wait()
+            answer = worker.do(job, self.timeout_s)
+            keep = answer.status is None and not _failed(Path(str(job["output"])))
+            return answer
         finally:
-            timer.cancel()
             with self._lock:
-                self._children.discard(child)
-        return status, late.is_set()
+                self._busy.discard(worker)
+                keep = keep and not self._stopped
+                if keep:
+                    self._idle.append(worker)
+            if not keep:
+                worker.close()
+
+    def _take(self, module: _Module) -> _Worker | None:
+        with self._lock:
+            if self._stopped:
+                return None
+            worker = next((idle for idle in self._idle if idle.module == module), None)
+            if worker is None:
+                worker = _Worker(self.memory_bytes, module)
+            else:
+                self._idle.remove(worker)
+            self._busy.add(worker)
+            return worker
 
     def _end(self, status: int, said: str, records: _Records) -> _End:
         fewer = "profile fewer kernels into one report: ncu --launch-count N, or diagnose TARGET"
@@ -229,6 +306,14 @@ class _Reader:
             return _End(f"crashed ({_signal_name(-status)})", _AGAIN)
         said = records.error_text or (said.splitlines() or ["no message"])[-1]
         return _End(f"failed with exit status {status}: {said[:200]}", _AGAIN)
+
+
+def _failed(output: Path) -> bool:
+    """Whether the last of a child's records is not the one that ends a report."""
+    with contextlib.suppress(OSError), output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - len(_LAST_RECORD)))
+        return file.read() != _LAST_RECORD
+    return True
 
 
 def _size(count: int) -> str:

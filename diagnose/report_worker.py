@@ -1,11 +1,11 @@
-"""Runs in a child process: reads one report with NVIDIA's native `ncu_report` and writes JSON lines.
+"""Runs in a child process: reads reports with NVIDIA's native `ncu_report` and writes JSON lines.
 
 The native module parses untrusted bytes, so it is imported here only; the parent treats the output as data.
 Every line is one record, written as soon as it is known, so that what was read survives a crash:
 `start`, then `source`, `kernel` and `lost` in order, then `end`; or `error`.
-Usage: python -m diagnose.report_worker REPORT OUTPUT OPTIONS, where OPTIONS is the JSON
-{"memory_bytes": n, "source": true, "module_dir": null, "part": 0, "parts": 1}; of several parts, each child reads
-every so many-th result.
+Usage: python -m diagnose.report_worker MEMORY_BYTES MODULE_DIR, with one job a line on stdin, as JSON:
+{"report": path, "output": path, "source": true, "part": 0, "parts": 1}; of several parts, each child reads every
+so many-th result. Each job is answered with the line `done`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import re
 import sys
 from bisect import bisect_left, bisect_right
@@ -55,22 +56,34 @@ Action = Any
 
 
 def main(arguments: list[str]) -> int:
-    """Reads one report; see the module's text."""
-    report, output, options = arguments[0], arguments[1], json.loads(arguments[2])
-    _limit_memory(int(options["memory_bytes"]))
-    gc.disable()  # one short run without cycles
-    if options["module_dir"]:
-        sys.path.insert(0, options["module_dir"])
-    with open(output, "wb") as out:
+    """Reads reports until its input ends; see the module's text."""
+    _limit_memory(int(arguments[0]))
+    gc.disable()  # cycles are few: those of a job go at its end
+    if arguments[1]:
+        sys.path.insert(0, arguments[1])
+    # What the native module prints on stdout must not look like an answer.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.close(silent)
+    for line in sys.stdin.buffer:
+        job(json.loads(line))
+        answers.write(b"done\n")
+        gc.collect()
+    return 0
+
+
+def job(options: Mapping[str, Any]) -> None:
+    """Reads one report, and writes what it holds or why it cannot be read."""
+    with open(options["output"], "wb") as out:
         try:
-            _read(report, out, options)
+            _read(options["report"], out, options)
         except MemoryError:
             _write(out, {"kind": "error", "what": "memory", "text": ""})
         except ImportError as error:
             _write(out, {"kind": "error", "what": "module", "text": str(error)})
         except Exception as error:
             _write(out, {"kind": "error", "what": "read", "text": f"{type(error).__name__}: {error}"})
-    return 0
 
 
 def _limit_memory(limit: int) -> None:

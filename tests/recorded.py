@@ -11,6 +11,7 @@ import hashlib
 import multiprocessing
 import os
 import pickle
+import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -102,11 +103,13 @@ def _read_here(path: Path) -> None:
     """For a process of its own that reads many reports: NVIDIA's disassembler takes 0.4 s to start, once a process."""
     from diagnose import report_worker
 
-    def in_this_process(_reader: object, command: list[str], errors: Path) -> tuple[int, bool]:
-        errors.touch()
-        return report_worker.main(command[3:]), False
+    def in_this_process(_reader: object, job: Mapping[str, object], module: profile_module._Module) -> object:
+        if module.folder and module.folder not in sys.path:
+            sys.path.insert(0, module.folder)
+        report_worker.job(job)
+        return profile_module._Answer(None)
 
-    profile_module._Reader._wait = in_this_process  # type: ignore[method-assign]
+    profile_module._Reader._do = in_this_process  # type: ignore[assignment,method-assign]
     read(path)
     read.cache_clear()
     gc.collect()
