@@ -243,7 +243,7 @@ def examine(
         known: dict[str, Scalar] = dict(declared) if kernel.demangled == owner else {}
         if kernel.index in repeated:
             known["counters_repeat"] = True
-        items.append(_diagnose(kernel, rules, weigh, known))
+        items.append(diagnosed(kernel, rules, weigh, known))
     named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
     return build(
         profile,
@@ -260,9 +260,10 @@ def _left_out_by_filter(profile: Profile, kernels: Sequence[KernelProfile]) -> l
     return [f"{left} results that do not match --kernel are left out"] if left else []
 
 
-def _diagnose(
+def diagnosed(
     kernel: KernelProfile, rules: Sequence[Rule], weigh: Mapping[str, float], declared: Mapping[str, Scalar]
 ) -> Diagnosed:
+    """One kernel with everything that is said about it."""
     sm = facts.architecture_number(kernel)
     name = kernel.text("device__attribute_display_name") or ""
     product, ceilings = _ceilings(name, sm) if sm is not None else (None, {})

@@ -306,9 +306,33 @@ def rules_new() -> int:
     )
 
 
-@rules_app.command("accuracy", help="Verdicts against known causes (not in this version).")
-def rules_accuracy() -> int:
-    raise _not_here("rules accuracy", "diagnose rules test    (checks every rule's own examples)")
+@rules_app.command("accuracy", help="Verdicts on kernels with a known cause: bundled ones, or CORPUS with labels.yaml.")
+def rules_accuracy(
+    corpus: str = typer.Argument(None, metavar="[CORPUS]"),
+    form: str = _LIST_FORMAT,
+    threshold: float = typer.Option(
+        None, "--threshold", metavar="X", help="Exit 1 if fewer verdicts are right (0..1)."
+    ),
+    rules: list[str] = _RULES,
+    config: str = _CONFIG,
+) -> int:
+    from diagnose import accuracy
+    from diagnose.output import to_stderr, to_stdout
+    from diagnose.render import accuracy as figures
+
+    wants_json = _json_wanted(form)
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise DiagnoseError(f"--threshold {threshold:g} is no share between 0 and 1", "--threshold 0.95")
+    packs = _packs(rules, config)
+    found = accuracy.run(Path(corpus) if corpus else None, packs, to_stderr)
+    if wants_json:
+        _print_json(found)
+    else:
+        to_stdout(figures.render(found))
+    if threshold is not None and found["top1"] < threshold:
+        to_stderr(f"gate: {found['top1']:.1%} of the verdicts are right, --threshold asks for {threshold:.1%}")
+        return EXIT_GATE
+    return EXIT_OK
 
 
 @kernels_app.command("list", help="The kernels, with the verdict each should get.")
