@@ -34,6 +34,21 @@ def _count(*prefixes: str) -> Compute:
     return compute
 
 
+def _path_count(path: str, metric: str, *prefixes: str) -> Compute:
+    """As `_count`; without opcodes, 0 where the GPU lacks the path or ncu's own counter of it reads 0."""
+
+    def compute(c: Context) -> Scalar | None:
+        if c.kernel.opcodes:
+            return mix.count(c.kernel.opcodes, *prefixes)
+        known = c.arch is not None and bool(c.available_paths)
+        if (known and path not in c.available_paths) or c.kernel.number(metric) == 0:
+            return 0.0
+        c.miss(_OPCODES)
+        return None
+
+    return compute
+
+
 def _executed(c: Context) -> float | None:
     return c.number("smsp__inst_executed.sum", "sm__inst_executed.sum")
 
@@ -515,7 +530,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "tcgen05_instructions",
         "count",
         "Executed tcgen05 MMA.",
-        _count("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
+        _path_count("tcgen05", "", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
         (),
         "opcodes",
     ),
@@ -523,14 +538,33 @@ FACTS: tuple[FactDefinition, ...] = (
         "wgmma_instructions",
         "count",
         "Executed wgmma of any type.",
-        _count("HGMMA", "QGMMA", "IGMMA", "BGMMA"),
+        _path_count(
+            "wgmma",
+            "sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_elapsed",
+            "HGMMA",
+            "QGMMA",
+            "IGMMA",
+            "BGMMA",
+        ),
         (),
         "opcodes",
     ),
     FactDefinition(
-        "tma_instructions", "count", "Executed TMA loads (UTMALDG, UBLKCP).", _count("UTMALDG", "UBLKCP"), (), "opcodes"
+        "tma_instructions",
+        "count",
+        "Executed TMA loads (UTMALDG, UBLKCP).",
+        _path_count("tma", "smsp__inst_executed_op_tma_ld.sum", "UTMALDG", "UBLKCP"),
+        (),
+        "opcodes",
     ),
-    FactDefinition("cp_async_instructions", "count", "Executed cp.async (LDGSTS).", _count("LDGSTS"), (), "opcodes"),
+    FactDefinition(
+        "cp_async_instructions",
+        "count",
+        "Executed cp.async (LDGSTS).",
+        _path_count("cp-async", "smsp__inst_executed_op_ldgsts.sum", "LDGSTS"),
+        (),
+        "opcodes",
+    ),
     FactDefinition("barrier_instructions", "count", "Executed BAR.", _count("BAR"), (), "opcodes"),
     FactDefinition(
         "global_atomic_instructions",

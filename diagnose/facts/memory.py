@@ -124,6 +124,17 @@ def _amplification(c: Context, moved: str, asked: str) -> float | None:
     return a / b if b > 0 else 1.0
 
 
+def _load_waste_from_hits(c: Context, use: float | None) -> float | None:
+    """Without opcodes: of the sectors that loads look up, what L1 does not hit crosses from L2, and `use` was asked
+    for.
+    """
+    hit = c.kernel.number("l1tex__t_sector_pipe_lsu_mem_global_op_ld_hit_rate.pct")
+    if use is None or hit is None:
+        return None
+    crossed = 1 - min(max(hit / 100, 0.0), 1.0)
+    return max(0.0, 1 - use / crossed) if crossed > 0 else 0.0
+
+
 def _load_waste(c: Context) -> float | None:
     """Share of the bytes from L2 to L1 for loads that nobody asked for. Behind L1: hits make a bad sector count
     harmless.
@@ -131,7 +142,7 @@ def _load_waste(c: Context) -> float | None:
     factor = c.value("load_amplification")
     use = c.value("load_sector_use")
     if factor is None:
-        return None
+        return _load_waste_from_hits(c, use)
     # Bytes asked for count a value once a lane: broadcasts hide waste, so the request's own use of sectors bounds it
     # too.
     by_bytes = max(0.0, 1 - 1 / factor) if factor > 0 else 0.0
@@ -272,6 +283,13 @@ def _gathered(c: Context) -> float | None:
         c.miss("source counters (SASS by address)")
         return None
     return gathered_share(c.kernel.lines)
+
+
+def _gathered_seen(c: Context) -> float:
+    """As far as addresses were seen: 0 without source counters, so that rules which must not be asked of gathers
+    still are.
+    """
+    return gathered_share(c.kernel.lines) or 0.0 if c.kernel.lines else 0.0
 
 
 def _footprint_in_l2(c: Context) -> bool | None:
@@ -456,6 +474,14 @@ FACTS: tuple[FactDefinition, ...] = (
     ),
     FactDefinition(
         "lane_bytes", "byte", "Average bytes that a lane asks for in a global access.", _lane_bytes, (), "opcodes"
+    ),
+    FactDefinition(
+        "gathered_seen",
+        "share",
+        "Global accesses seen at data-dependent addresses; 0 where source counters are missing.",
+        _gathered_seen,
+        ("inst_executed",),
+        "lines",
     ),
     FactDefinition(
         "gathered_load_share",
