@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -480,9 +481,42 @@ def static(
     return _uninterrupted(run, Path(file))
 
 
-@verbs_app.command(help="Two reports, kernel by kernel (not in this version).")
-def compare() -> int:
-    raise _not_here("compare", "diagnose BEFORE AFTER    (diagnoses both reports together)")
+@verbs_app.command(help="Two reports, or JSON files of diagnose, kernel by kernel.")
+def compare(
+    before: str = typer.Argument(..., metavar="BEFORE"),
+    after: str = typer.Argument(..., metavar="AFTER"),
+    form: str = typer.Option("text", "--format", metavar="text|json|md", help="What goes to stdout."),
+    json_file: str = typer.Option(None, "--json", metavar="FILE", help="Also writes the JSON there."),
+    by: str = typer.Option("name", "--by", metavar="name|order", help="order: the n-th kernel with the n-th."),
+    noise: float = typer.Option(3.0, "--noise", metavar="PERCENT", help="A smaller difference of times is the same."),
+    fail_on: list[str] = typer.Option([], "--fail-on", metavar="regression", help="Exit 1 if a kernel got slower."),
+    rules: list[str] = _RULES,
+    config: str = _CONFIG,
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Every kernel in the text."),
+    no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
+) -> int:
+    from diagnose import compare as comparing
+
+    if not 0 <= noise < 100:
+        raise DiagnoseError(f"--noise {noise:g} is no percentage from 0 to 100", "--noise 3")
+    for gate in fail_on:
+        _chosen("--fail-on", gate, ("regression",))
+
+    def run(words: tuple[str, str]) -> int:
+        return comparing.run(
+            *words,
+            form=_chosen("--format", form, ("text", "json", "md")),
+            json_file=Path(json_file) if json_file else None,
+            by=_chosen("--by", by, ("name", "order")),
+            noise=noise / 100,
+            fail_on=tuple(fail_on),
+            rules=tuple(Path(one) for one in rules),
+            config_file=Path(config) if config else None,
+            verbose=verbose,
+            color=not no_color,
+        )
+
+    return _uninterrupted(run, (before, after))
 
 
 @verbs_app.command(help="One variable swept, with a curve (not in this version).")
@@ -545,6 +579,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; every failure ends in one `error:` and one `hint:` line. Returns the exit code."""
     from diagnose import output
 
+    gc.set_threshold(100_000)  # a short run with much data and few cycles: looking for them often took a tenth of it
     _wants_color_off()
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))

@@ -173,12 +173,12 @@ def _recorded(job: Job, settings: config.Config, preparation: _Preparation) -> R
             raise DiagnoseError(f"{word} stands beside recorded reports", f"diagnose {word}    (on its own)")
     from diagnose.profile import read_reports
 
-    preparation.start()
     profile = read_reports(
         [Path(word) for word in job.target],
         timeout_s=job.timeout_s or 300.0,
         source=not (job.no_source or job.redact),
         ncu=Path(job.ncu) if job.ncu else None,
+        meanwhile=preparation.start,
     )
     packs = preparation.get()
     from diagnose import api

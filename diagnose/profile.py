@@ -44,6 +44,7 @@ def read_reports(
     source: bool = True,
     metrics: Callable[[str], bool] | None = None,
     ncu: Path | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Profile:
     """Everything that the reports hold, in the order given.
 
@@ -51,14 +52,20 @@ def read_reports(
     texts out; `metrics` keeps only the scalar metrics whose name it accepts; `ncu` is the ncu whose own module may
     serve where the installed one is absent or older than a report. A report that cannot be read at all is an error
     when it was named, or when nothing else can be read; one found in a folder is listed in `lost`.
+    `meanwhile` is called once, as soon as a child reads: what it imports or starts would delay the child.
     """
     files = find_reports(paths)
     cores = os.cpu_count() or 1
-    reader = _Reader(timeout_s, memory_bytes, source, ncu, share=len(files) < cores)
+    # Two children, each with a disassembler to start, help only where this process has a third core.
+    reader = _Reader(timeout_s, memory_bytes, source, ncu, share=len(files) < cores - 1)
     workers = max(1, min(len(files), cores, _PARALLEL))
     with ThreadPoolExecutor(workers) as pool:
         try:
-            results = list(pool.map(lambda file: _read_or_error(file, reader), files))
+            coming = pool.map(lambda file: _read_or_error(file, reader), files)
+            if meanwhile is not None:
+                reader.at_work.wait()
+                meanwhile()
+            results = list(coming)
         except BaseException:  # an interrupt: the pool waits for its threads, and those wait for their children
             reader.stop()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -101,6 +108,8 @@ def _read_or_error(file: ReportFile, reader: _Reader) -> _Report | DiagnoseError
         return _read(file.path, reader)
     except DiagnoseError as error:
         return error
+    finally:
+        reader.at_work.set()
 
 
 def _read(path: Path, reader: _Reader) -> _Report:
@@ -179,8 +188,10 @@ class _Worker:
             start_new_session=True,
         )
 
-    def do(self, job: Mapping[str, object], timeout_s: float) -> _Answer:
-        """Hands the child a job and waits for its end, or for the child's."""
+    def do(
+        self, job: Mapping[str, object], timeout_s: float, begun: threading.Event, take: Callable[[], None]
+    ) -> _Answer:
+        """Hands the child a job and waits for its end, or the child's; `take` is called when there are new records."""
         late = threading.Event()
 
         def kill() -> None:
@@ -196,7 +207,10 @@ class _Worker:
         try:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             self._process.stdin.flush()
-            done = self._process.stdout.readline() == b"done\n"
+            begun.set()
+            while (answer := self._process.stdout.readline()) == b"more\n":
+                take()
+            done = answer == b"done\n"
         except OSError:  # the child ended before it could read
             done = False
         finally:
@@ -231,6 +245,7 @@ class _Reader:
         self.source = source
         self.ncu = ncu
         self.share = share
+        self.at_work = threading.Event()
         self._lock = threading.Lock()
         self._busy: set[_Worker] = set()
         self._idle: list[_Worker] = []
@@ -252,10 +267,10 @@ class _Reader:
             output = Path(name, "records")
             job = {"report": str(content), "output": str(output), "source": self.source, "part": part, "parts": parts}
             while True:
-                answer = self._do(job, module)
                 records = _Records(path)
-                for record in _json_lines(output):
-                    records.take(record)
+                lines = _JsonLines(output, records.take)
+                answer = self._do(job, module, lines.read)
+                lines.read()
                 if records.ended:
                     return records, None
                 if answer.late:
@@ -265,14 +280,14 @@ class _Reader:
                     return records, self._end(answer.status or 0, answer.said, records)
                 output.unlink(missing_ok=True)
 
-    def _do(self, job: Mapping[str, object], module: _Module) -> _Answer:
+    def _do(self, job: Mapping[str, object], module: _Module, take: Callable[[], None]) -> _Answer:
         """The job, done by a child; one that ended or that an error stopped is not used again."""
         worker = self._take(module)
         if worker is None:
             return _Answer(-signal.SIGTERM)
         keep = False
         try:
-            answer = worker.do(job, self.timeout_s)
+            answer = worker.do(job, self.timeout_s, self.at_work, take)
             keep = answer.status is None and not _failed(Path(str(job["output"])))
             return answer
         finally:
@@ -327,16 +342,34 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _json_lines(output: Path) -> Iterator[object]:
-    """The complete records of a child's output; a last line that was cut off, or anything that is no JSON, ends it."""
-    if not output.exists() or output.stat().st_size > _MAX_RECORDS:
-        return
-    with output.open("rb") as file:
-        for line in file:
-            try:
-                yield json.loads(line.decode("utf-8", "replace"), parse_constant=_no_number)
-            except (ValueError, RecursionError):
-                return
+class _JsonLines:
+    """The complete records of a child's output, handed on as it grows; anything that is no JSON ends them."""
+
+    def __init__(self, output: Path, take: Callable[[object], None]) -> None:
+        self._output = output
+        self._take = take
+        self._at = 0
+        self._ended = False
+
+    def read(self) -> None:
+        """Hands on what is complete and new."""
+        if self._ended or not self._output.exists():
+            return
+        self._ended = self._output.stat().st_size > _MAX_RECORDS
+        if self._ended:
+            return
+        with self._output.open("rb") as file:
+            file.seek(self._at)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._at += len(line)
+                try:
+                    record = json.loads(line.decode("utf-8", "replace"), parse_constant=_no_number)
+                except (ValueError, RecursionError):
+                    self._ended = True
+                    return
+                self._take(record)
 
 
 def _no_number(text: str) -> float:

@@ -5,7 +5,7 @@ Every line is one record, written as soon as it is known, so that what was read 
 `start`, then `source`, `kernel` and `lost` in order, then `end`; or `error`.
 Usage: python -m diagnose.report_worker MEMORY_BYTES MODULE_DIR, with one job a line on stdin, as JSON:
 {"report": path, "output": path, "source": true, "part": 0, "parts": 1}; of several parts, each child reads every
-so many-th result. Each job is answered with the line `done`.
+so many-th result. The answers are a line `more` for each result that was written, and the line `done`.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def main(arguments: list[str]) -> int:
     os.dup2(silent, 1)
     os.close(silent)
     for line in sys.stdin.buffer:
-        job(json.loads(line))
+        job(json.loads(line), lambda: answers.write(b"more\n"))
         answers.write(b"done\n")
         gc.collect()
     return 0
 
 
-def job(options: Mapping[str, Any]) -> None:
-    """Reads one report, and writes what it holds or why it cannot be read."""
+def job(options: Mapping[str, Any], told: Callable[[], object]) -> None:
+    """Reads one report, and writes what it holds or why it cannot be read; `told` is called after each result."""
     with open(options["output"], "wb") as out:
         try:
-            _read(options["report"], out, options)
+            _read(options["report"], out, options, told)
         except MemoryError:
             _write(out, {"kind": "error", "what": "memory", "text": ""})
         except ImportError as error:
@@ -107,7 +107,7 @@ def _write(out: IO[bytes], record: Mapping[str, object]) -> None:
     out.flush()
 
 
-def _read(report: str, out: IO[bytes], options: Mapping[str, Any]) -> None:
+def _read(report: str, out: IO[bytes], options: Mapping[str, Any], told: Callable[[], object]) -> None:
     import ncu_report
 
     context = ncu_report.load_report(report)
@@ -130,6 +130,7 @@ def _read(report: str, out: IO[bytes], options: Mapping[str, Any]) -> None:
                         written[name] = text
                         _write(out, {"kind": "source", "name": name, "text": text})
                 _write(out, {"kind": "kernel", "index": count, **record})
+                told()
             except MemoryError:
                 raise
             except Exception as error:

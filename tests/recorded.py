@@ -103,10 +103,12 @@ def _read_here(path: Path) -> None:
     """For a process of its own that reads many reports: NVIDIA's disassembler takes 0.4 s to start, once a process."""
     from diagnose import report_worker
 
-    def in_this_process(_reader: object, job: Mapping[str, object], module: profile_module._Module) -> object:
+    def in_this_process(
+        _reader: object, job: Mapping[str, object], module: profile_module._Module, _take: object
+    ) -> object:
         if module.folder and module.folder not in sys.path:
             sys.path.insert(0, module.folder)
-        report_worker.job(job)
+        report_worker.job(job, lambda: None)
         return profile_module._Answer(None)
 
     profile_module._Reader._do = in_this_process  # type: ignore[assignment,method-assign]

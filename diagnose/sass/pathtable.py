@@ -13,6 +13,8 @@ import yaml
 
 from diagnose.sass.text import matches
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 @dataclass(frozen=True)
 class PathEntry:
@@ -52,7 +54,7 @@ class PathEntry:
 def entries() -> tuple[PathEntry, ...]:
     """Every row of the table."""
     text = Path(__file__).with_name("paths.yaml").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = yaml.safe_load(text)["paths"]
+    rows: list[dict[str, Any]] = yaml.load(text, Loader=_LOADER)["paths"]
     return tuple(
         PathEntry(
             path=row["path"],
