@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 DETAILED = 5
 LISTED = 30
-_STYLES = {"implementation": "bold yellow", "fit": "bold magenta", "hardware": "bold green", "unknown": "bold"}
+STYLES = {"implementation": "bold yellow", "fit": "bold magenta", "hardware": "bold green", "unknown": "bold"}
 _ASCII = str.maketrans(
-    {"▲": "^", "◆": "*", "■": "#", "○": "o", "×": "x", "·": "-", "…": "...", "–": "-", "−": "-", "µ": "u", "✓": "+"}
-    | {"≥": ">=", "≤": "<=", "≠": "!=", "→": "->", "✗": "-"}
+    {"▲": "^", "▼": "v", "◆": "*", "■": "#", "○": "o", "×": "x", "·": "-", "…": "...", "–": "-", "−": "-", "µ": "u"}
+    | {"✓": "+", "≥": ">=", "≤": "<=", "≠": "!=", "→": "->", "✗": "-"}
 )  # fmt: skip
 
 
-class _Page:
+class Page:
     """Writes lines to a console: wrapped with a hanging indent, and in ASCII where the console has nothing else."""
 
     def __init__(self, console: Console) -> None:
@@ -69,8 +69,8 @@ class _Page:
         self._console.print()
 
 
-def _verdict_line(page: _Page, kernel: view.KernelView, width: int) -> None:
-    style = _STYLES[kernel.klass]
+def _verdict_line(page: Page, kernel: view.KernelView, width: int) -> None:
+    style = STYLES[kernel.klass]
     figures = f"{fmt.duration(kernel.total_us):>12} {fmt.share(kernel.share):>7}" if kernel.total_us is not None else ""
     gain = kernel.win if kernel.win != fmt.NOT_MEASURED else "gain not measured"
     name = fmt.shorten(kernel.name, max(24, width - 40))
@@ -92,7 +92,7 @@ def _place(where: Mapping[str, Any]) -> str:
     return f"{told} ({tail})" if tail else told
 
 
-def _finding(page: _Page, finding: Mapping[str, Any], first: bool, verbose: bool, units: Mapping[str, str]) -> None:
+def _finding(page: Page, finding: Mapping[str, Any], first: bool, verbose: bool, units: Mapping[str, str]) -> None:
     title = view.text(finding.get("title")) or str(finding.get("rule"))
     if not first:
         severity = view.text(finding.get("severity")) or "note"
@@ -114,7 +114,7 @@ def _finding(page: _Page, finding: Mapping[str, Any], first: bool, verbose: bool
         page.item("next", (experiment["change"], "bold"), f"  Expect {expect}." if expect else "")
 
 
-def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
+def _details(page: Page, kernel: view.KernelView, verbose: bool) -> None:
     data = kernel.data
     launch = view.mapping(data.get("launch"))
     head = [f"grid {fmt.dims(launch.get('grid'))}", f"block {fmt.dims(launch.get('block'))}"] if launch else []
@@ -124,7 +124,7 @@ def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
     if clock is not None:
         head.append(fmt.quantity(clock, "ghz"))
     rule = f"  [{kernel.rule or 'no rule'}]" + (f"  confidence {kernel.confidence}" if kernel.confidence else "")
-    page.line((f"{kernel.sign} ", _STYLES[kernel.klass]), (fmt.shorten(kernel.name, 100), "bold"), rule)
+    page.line((f"{kernel.sign} ", STYLES[kernel.klass]), (fmt.shorten(kernel.name, 100), "bold"), rule)
     if head:
         page.line((" · ".join(head), "dim"), indent=2)
     limits = [item for item in view.objects(data.get("limits")) if fmt.number(item.get("utilization")) is not None]
@@ -160,7 +160,7 @@ def _details(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
         page.item("undeclared", f"{names}: need what no counter shows; declare it with {how}")
 
 
-def _static(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
+def _static(page: Page, kernel: view.KernelView, verbose: bool) -> None:
     data = kernel.data
     page.line(
         (fmt.shorten(kernel.name, 100), "bold"), f"  {view.text(data.get('arch')) or 'architecture not recorded'}"
@@ -186,7 +186,7 @@ def _static(page: _Page, kernel: view.KernelView, verbose: bool) -> None:
 
 def render(document: view.Document, console: Console, verbose: bool = False) -> None:
     """Prints the document on `console`: header, a verdict per kernel, details of the longest, findings, warnings."""
-    page = _Page(console)
+    page = Page(console)
     found = view.kernels(document)
     page.line((" · ".join(_header(document, found)), "dim"))
     warnings = view.texts(document.get("warnings"))
@@ -239,4 +239,6 @@ def _header(document: view.Document, found: list[view.KernelView]) -> list[str]:
     }
     tails = {"launches": " launch" if view.launches_total(found) == 1 else " launches", "GPU time": " GPU time"}
     values = [(label, value) for label, value in view.header(document, found) if value != "not recorded"]
+    if found and all(kernel.duration_us is None and kernel.data.get("opcodes") for kernel in found):
+        values = values[:1]  # read from a binary: it has a name, and nothing was launched
     return [f"{labels[label]}{value}{tails.get(label, '')}" for label, value in values]
