@@ -7,13 +7,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnose.collect.preflight import check_writable
 from diagnose.errors import DiagnoseError
 from diagnose.render import format as fmt
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMATS = ("text", "json", "jsonl", "md", "sarif", "junit")
 HTML_NAME = "diagnose-report.html"
@@ -80,21 +83,26 @@ def render(document: Mapping[str, Any], form: str) -> str:
 
 def print_document(document: Mapping[str, Any], form: str, *, verbose: bool, color: bool) -> bool:
     """The document on stdout; False where its reader went away before the end."""
+    from diagnose.render import terminal
+
+    if form == "text":
+        return show(lambda console: terminal.render(document, console, verbose), color=color)
+    return print_text(render(document, form))
+
+
+def print_text(text: str) -> bool:
+    """A text on stdout; False where its reader went away before the end."""
     try:
-        _print(document, form, verbose, color)
+        to_stdout(text)
     except BrokenPipeError:
         quiet_broken_pipe()
         return False
     return True
 
 
-def _print(document: Mapping[str, Any], form: str, verbose: bool, color: bool) -> None:
-    if form != "text":
-        to_stdout(render(document, form))
-        return
+def show(draw: Callable[[Console], None], *, color: bool) -> bool:
+    """What `draw` prints on a console, on stdout; False where its reader went away before the end."""
     from rich.console import Console
-
-    from diagnose.render import terminal
 
     class Pipe(Console):
         """rich ends the program with 1 when the reader of stdout has gone; the exit code is the diagnosis's."""
@@ -106,8 +114,13 @@ def _print(document: Mapping[str, Any], form: str, verbose: bool, color: bool) -
     if reconfigure is not None:
         reconfigure(errors="replace")  # a terminal without the sign of a class shows a question mark
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _TEXT_WIDTH
-    terminal.render(document, Pipe(file=sys.stdout, no_color=not color or None, width=width), verbose)
-    sys.stdout.flush()
+    try:
+        draw(Pipe(file=sys.stdout, no_color=not color or None, width=width))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        quiet_broken_pipe()
+        return False
+    return True
 
 
 # --- files ---

@@ -10,7 +10,7 @@ from diagnose.render import view
 TOP = 10
 
 
-def _text(value: object, limit: int = 200) -> str:
+def inert(value: object, limit: int = 200) -> str:
     """Text inert in Markdown: no markup, no HTML, no table cell border, no mention, reference or automatic link."""
     shown = fmt.shorten(value, limit)
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -19,7 +19,7 @@ def _text(value: object, limit: int = 200) -> str:
     return re.sub(r"(?i)(://|www\.)", lambda match: match[0][0] + "<!-- -->" + match[0][1:], shown)
 
 
-def _code(value: object, limit: int = 90) -> str:
+def code(value: object, limit: int = 90) -> str:
     """A code span that survives backticks and table cells."""
     shown = fmt.shorten(value, limit).replace("|", "\\|")
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
@@ -30,9 +30,9 @@ def _code(value: object, limit: int = 90) -> str:
 def render(document: view.Document) -> str:
     """The Markdown text."""
     found = view.kernels(document)
-    lines = [f"### {_text(view.summary(document, found), 400)}", ""]
+    lines = [f"### {inert(view.summary(document, found), 400)}", ""]
     about = [
-        f"{label} {_code(value, 60)}" if label == "source" else f"{label} {_text(value, 80)}"
+        f"{label} {code(value, 60)}" if label == "source" else f"{label} {inert(value, 80)}"
         for label, value in view.header(document, found)
     ]
     lines += [" · ".join(about), ""]
@@ -43,9 +43,9 @@ def render(document: view.Document) -> str:
     for kernel in found[:TOP]:
         time = fmt.duration(kernel.total_us) + (f" ({fmt.share(kernel.share)})" if kernel.share is not None else "")
         win = kernel.win + (f" ({kernel.win_range})" if kernel.win_range else "")
-        rule = f", {_code(kernel.rule, 50)}" if kernel.rule else ""
-        verdict = f"{_text(kernel.title, 120)} ({kernel.word}{rule})"
-        cells = [kernel.sign, _code(kernel.name), time, verdict, win, _text(kernel.reason, 300)]
+        rule = f", {code(kernel.rule, 50)}" if kernel.rule else ""
+        verdict = f"{inert(kernel.title, 120)} ({kernel.word}{rule})"
+        cells = [kernel.sign, code(kernel.name), time, verdict, win, inert(kernel.reason, 300)]
         lines.append(f"| {' | '.join(cells)} |")
     if len(found) > TOP:
         lines += ["", f"{view.plural(len(found) - TOP, 'more kernel')} not shown, each shorter than these."]
@@ -56,7 +56,7 @@ def render(document: view.Document) -> str:
         if change and kernel.klass in {"implementation", "fit"}:
             expect = view.expectation(findings[0].get("next_experiment"), view.units(kernel.data))
             first.append(
-                f"- {_code(kernel.name)}: {_text(change, 500)}" + (f" Expect {_code(expect)}." if expect else "")
+                f"- {code(kernel.name)}: {inert(change, 500)}" + (f" Expect {code(expect)}." if expect else "")
             )
     if first:
         lines += ["", "**Next experiments**", "", *first]
@@ -66,12 +66,12 @@ def render(document: view.Document) -> str:
         for finding in program:
             title = view.text(finding.get("title")) or finding.get("rule")
             lines.append(
-                f"- {_text(finding.get('severity') or 'note', 20)}: {_text(title, 160)}, {view.speedup_of(finding)}"
+                f"- {inert(finding.get('severity') or 'note', 20)}: {inert(title, 160)}, {view.speedup_of(finding)}"
             )
     warnings = view.texts(document.get("warnings"))
     if warnings:
         lines += ["", f"<details><summary>{view.plural(len(warnings), 'warning')}</summary>", ""]
-        lines += [f"- {_text(warning, 400)}" for warning in warnings[:20]]
+        lines += [f"- {inert(warning, 400)}" for warning in warnings[:20]]
         if len(warnings) > 20:
             lines.append(f"- and {len(warnings) - 20} more")
         lines += ["", "</details>"]
