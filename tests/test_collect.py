@@ -98,11 +98,47 @@ def test_keeps_the_report_and_says_how_it_was_made(run: Runner) -> None:
 def test_says_what_is_left_out(run: Runner) -> None:
     capped = run(launches=GEMM * 3, options={"plan": Plan(selection=Selection(max_launches=3))})
     assert any("collectives (nccl*, nvshmem*)" in line for line in capped.left_out)
-    assert any("once per launch configuration" in line for line in capped.left_out)
+    assert any("one launch of each kernel per launch configuration" in line for line in capped.left_out)
     assert any("after the first 3 (--max-launches 3)" in line for line in capped.left_out)
     named = run(launches=GEMM, options={"plan": Plan(selection=Selection("gemm")), "profile": run.folder / "2.ncu-rep"})
     assert any("do not match --kernel gemm" in line for line in named.left_out)
     assert not any("max-launches" in line for line in named.left_out)
+
+
+PROGRAM = [["first", 9, 65536], ["second", 9, 65536], ["first", 9, 32768]] * 5
+
+
+def test_every_launch_configuration_of_a_kernel_is_profiled_once(run: Runner) -> None:
+    done = run(program=PROGRAM)
+    assert done.profiled == 3 and done.target_exit == 0
+    assert [text.split(": ")[1] for text in run.told if text.startswith("profiled ")] == [
+        "first (9 passes)", "second (9 passes)", "first (9 passes)",
+    ]  # fmt: skip
+    assert not any("max-launches" in line for line in done.left_out)
+
+
+def test_an_old_ncu_profiles_each_name_once_and_that_is_said(run: Runner) -> None:
+    done = run(program=PROGRAM, version="2022.1.0.0")
+    assert done.profiled == 2
+    assert any("one launch of each kernel name is profiled" in line for line in done.left_out)
+
+
+def test_the_cap_of_the_run_stops_ncu_and_keeps_what_is_profiled(run: Runner) -> None:
+    """ncu counts by configuration: with eight of them, its own limit of 3 would never be reached."""
+    plan = Plan(selection=Selection(max_launches=3))
+    program = [["first", 9, grid] for grid in range(1, 9)]
+    done = run(["sleep", "30"], {"plan": plan}, program=program, wait_s=0.2)
+    assert done.profile is not None and 3 <= done.profiled <= 5
+    assert done.target_exit is None and not done.interrupted and not done.timed_out and done.warnings == ()
+    assert any(f"the first {done.profiled} (--max-launches 3): the program was stopped" in x for x in done.left_out)
+    assert any(text.startswith("stopped: ") for text in run.told)
+
+
+def test_a_program_that_ends_at_the_cap_is_not_stopped(run: Runner) -> None:
+    plan = Plan(selection=Selection(max_launches=3))
+    done = run(["sleep", "0.3"], {"plan": plan}, program=PROGRAM)
+    assert done.profiled == 3 and done.target_exit == 0
+    assert not any(text.startswith("stopped") for text in run.told)
 
 
 def test_the_targets_output_goes_to_stderr_byte_by_byte(run: Runner, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -356,7 +392,7 @@ def command(plan: Plan, version: str | None = "2025.3.1.0") -> str:
 def test_the_default_command_line() -> None:
     assert command(Plan(metrics=("b", "a", "b"))) == (
         "/x/ncu --export /o/p.ncu-rep --force-overwrite --log-file /t/log --target-processes all "
-        "--kernel-id ::regex:^(?!nccl|nvshmem):1 --launch-count 50 "
+        "--filter-mode per-launch-config --kernel-id ::regex:^(?!nccl|nvshmem):1 --launch-count 50 "
         "--section LaunchStats --section Occupancy --section SourceCounters --section InstructionStats --metrics b,a "
         "--clock-control none --cache-control all --replay-mode kernel --import-source yes --apply-rules yes "
         "./app -n 1"
@@ -366,6 +402,7 @@ def test_the_default_command_line() -> None:
 def test_selections() -> None:
     assert "--kernel-id ::gemm:1 --launch-count 50 " in command(Plan(selection=Selection("gemm")))
     assert "--kernel-id ::regex:gemm|attn:1 " in command(Plan(selection=Selection("regex:gemm|attn")))
+    assert "--target-processes all --kernel-id ::gemm:1 " in command(Plan(selection=Selection("gemm")), "2022.1.0.0")
     every = Plan(selection=Selection(per_config=False, max_launches=7, skip=3))
     assert "--kernel-name regex:^(?!nccl|nvshmem) --launch-skip 3 --launch-count 7 " in command(every)
     # A colon separates the parts of --kernel-id and cannot stand in an expression there.

@@ -23,6 +23,8 @@ SECTION_SINCE: dict[str, Version] = {
     "PmSampling_WarpStates": (2024, 2),
     "WorkloadDistribution": (2024, 3),
 }
+# The oldest manual that has `--filter-mode per-launch-config` is that of this version.
+FILTER_MODE_SINCE: Version = (2023, 2)
 # Kernels that wait for another GPU: kernel replay runs them alone, and they never end.
 COLLECTIVES = ("nccl", "nvshmem")
 
@@ -64,18 +66,39 @@ def kernel_expression(selection: Selection) -> str:
     return selection.kernel or f"regex:^(?!{'|'.join(COLLECTIVES)})"
 
 
-def _launch_filter(selection: Selection) -> list[str]:
+def counts_configurations(selection: Selection, version: Version) -> bool:
+    """Whether ncu is asked for one launch of each kernel name and launch configuration."""
+    return _numbers_invocations(selection) and (not version or version >= FILTER_MODE_SINCE)
+
+
+def selection_in_words(selection: Selection, version: Version) -> str | None:
+    """Which repeats are not profiled, as exactly as ncu was told; None where every launch is."""
+    if counts_configurations(selection, version):
+        return "repeats: one launch of each kernel per launch configuration (grid, block, shared memory) is profiled"
+    if _numbers_invocations(selection):
+        return "repeats: one launch of each kernel name is profiled, because this ncu cannot tell configurations apart"
+    return None
+
+
+def _numbers_invocations(selection: Selection) -> bool:
+    # A colon separates the parts of --kernel-id and cannot stand in an expression there.
+    pattern = kernel_expression(selection).removeprefix("regex:")
+    return selection.per_config and selection.skip == 0 and ":" not in pattern
+
+
+def _launch_filter(selection: Selection, version: Version) -> list[str]:
+    """What was measured of these options, and what is assumed, is in `docs/architecture.md` (collection)."""
     expression = kernel_expression(selection)
-    # ncu counts an invocation per kernel name, grid, block and shared memory, so `:1` is one launch a configuration.
-    # `--filter-mode per-launch-config` would also do, but its key leaves the name out: of two kernels launched alike
-    # only the first would be seen, and its --launch-count caps each configuration, not the run.
-    pattern = expression.removeprefix("regex:")
-    if selection.per_config and selection.skip == 0 and ":" not in pattern:
-        chosen = ["--kernel-id", f"::{expression}:1"]
+    chosen = []
+    if counts_configurations(selection, version):
+        chosen += ["--filter-mode", "per-launch-config"]
+    if _numbers_invocations(selection):
+        chosen += ["--kernel-id", f"::{expression}:1"]
     else:
-        chosen = ["--kernel-name", expression]
+        chosen += ["--kernel-name", expression]
         if selection.skip:
             chosen += ["--launch-skip", str(selection.skip)]
+    # Under the filter mode the count holds for each configuration; `collect` then stops at the cap of the run.
     return [*chosen, "--launch-count", str(selection.max_launches)]
 
 
@@ -92,7 +115,7 @@ def ncu_command(
     """
     command = [str(ncu), "--export", str(export).replace("%", "%%"), "--force-overwrite", "--log-file", str(log)]
     command += ["--target-processes", "all"]
-    command += _launch_filter(plan.selection)
+    command += _launch_filter(plan.selection, parse_version(version))
     for section in _usable_sections(plan.sections, parse_version(version)):
         command += ["--section", section]
     if metrics := list(dict.fromkeys(plan.metrics)):

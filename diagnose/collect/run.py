@@ -17,8 +17,8 @@ from types import FrameType
 from typing import BinaryIO
 
 from diagnose.collect.failures import Context, NcuLog, exit_in_words, explain_errors, explain_no_kernels, read_log
-from diagnose.collect.find import find_ncu, ncu_version
-from diagnose.collect.plan import COLLECTIVES, Plan, ncu_command
+from diagnose.collect.find import find_ncu, ncu_version, parse_version
+from diagnose.collect.plan import COLLECTIVES, Plan, counts_configurations, ncu_command, selection_in_words
 from diagnose.collect.preflight import check_writable, reserve, resolve_target
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 
@@ -74,6 +74,7 @@ class _Outcome:
     interrupted: bool
     timed_out: bool
     stalled: str | None
+    capped: bool
 
 
 class _Interrupts:
@@ -187,12 +188,16 @@ def _watch(
     options: CollectOptions,
     interrupts: _Interrupts,
     own_group: bool,
+    most: int | None,
     progress: Callable[[str], None],
-) -> tuple[bool, bool, str | None]:
-    """Waits for ncu. Returns (interrupted, timed out, the kernel that hung)."""
+) -> tuple[bool, bool, str | None, bool]:
+    """Waits for ncu; stops it when it begins more than `most` launches.
+
+    Returns (interrupted, timed out, the kernel that hung, stopped at the cap).
+    """
     started = last_progress = time.monotonic()
     told = 0
-    timed_out = False
+    timed_out = capped = False
     stalled: str | None = None
     stop_by: float | None = None
     seen_interrupts = 0
@@ -219,6 +224,10 @@ def _watch(
             timed_out = True
             progress(f"stopped after {options.timeout_s:g} s (--timeout)")
             _interrupt_ncu(process.pid)
+        elif most is not None and len(log.parsed.launches) > most and log.parsed.profiled >= most:
+            capped = True
+            progress(f"stopped: {log.parsed.profiled} launches are profiled (--max-launches {most})")
+            _interrupt_ncu(process.pid)
         elif log.parsed.replaying is not None and now - last_progress > options.stall_s:
             stalled = log.parsed.replaying
             progress(f"stopped: no progress for {options.stall_s:g} s in {stalled}")
@@ -226,10 +235,12 @@ def _watch(
         else:
             continue
         stop_by = now + options.grace_s
-    return interrupts.count > 0, timed_out, stalled
+    return interrupts.count > 0, timed_out, stalled, capped
 
 
-def _execute(command: list[str], log_file: Path, options: CollectOptions, progress: Callable[[str], None]) -> _Outcome:
+def _execute(
+    command: list[str], log_file: Path, options: CollectOptions, most: int | None, progress: Callable[[str], None]
+) -> _Outcome:
     log = _Log(log_file)
     tail: deque[bytes] = deque(maxlen=_TAIL_CHUNKS)
     interrupts = _Interrupts()
@@ -255,19 +266,21 @@ def _execute(command: list[str], log_file: Path, options: CollectOptions, progre
         pump = threading.Thread(target=_pump, args=(process.stdout, sink, tail), daemon=True)
         pump.start()
         try:
-            interrupted, timed_out, stalled = _watch(process, log, options, interrupts, own_group, progress)
+            interrupted, timed_out, stalled, capped = _watch(
+                process, log, options, interrupts, own_group, most, progress
+            )
         except BaseException:
             kill_tree(process.pid)
             process.wait()
             raise
-        if interrupted or timed_out or stalled:
+        if interrupted or timed_out or stalled or capped:
             if own_group:
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
         pump.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
         log.refresh()
     text = b"".join(tail).decode("utf-8", "replace")
-    return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled)
+    return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled, capped)
 
 
 def _written(profile: Path) -> Path | None:
@@ -276,24 +289,25 @@ def _written(profile: Path) -> Path | None:
     return next((path for path in names if path.is_file() and path.stat().st_size > 0), None)
 
 
-def _left_out(plan: Plan, profiled: int) -> tuple[str, ...]:
+def _left_out(plan: Plan, version: str | None, profiled: int, capped: bool) -> tuple[str, ...]:
     lines = []
-    if plan.selection.per_config:
-        lines.append("repeats: each kernel is profiled once per launch configuration (grid, block, shared memory)")
+    if repeats := selection_in_words(plan.selection, parse_version(version)):
+        lines.append(repeats)
     if plan.selection.kernel is None:
         names = ", ".join(f"{name}*" for name in COLLECTIVES)
         lines.append(f"collectives ({names}), which wait for other GPUs and hang when replayed")
     else:
         lines.append(f"kernels that do not match --kernel {plan.selection.kernel}")
     if profiled >= plan.selection.max_launches:
-        lines.append(f"launches after the first {profiled} (--max-launches {plan.selection.max_launches})")
+        stopped = ": the program was stopped there" if capped else ""
+        lines.append(f"launches after the first {profiled} (--max-launches {plan.selection.max_launches}){stopped}")
     return tuple(lines)
 
 
 def _warnings(outcome: _Outcome, options: CollectOptions, context: Context, kept: bool) -> tuple[str, ...]:
     log = outcome.log
     found = [*log.warnings]
-    stopped = outcome.interrupted or outcome.timed_out or outcome.stalled is not None
+    stopped = outcome.interrupted or outcome.timed_out or outcome.stalled is not None or outcome.capped
     if outcome.interrupted:
         found.append(f"interrupted: only the {log.profiled} launches before that were profiled")
     if outcome.timed_out:
@@ -341,8 +355,8 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
                 EXIT_NOTHING_MEASURED,
             )
         raise explain_no_kernels(log, outcome.tail, context)
-    target_exit = log.target_exit
-    if target_exit is None and outcome.ncu_exit == 0:
+    target_exit = None if outcome.capped else log.target_exit  # a program that was stopped has no status of its own
+    if target_exit is None and outcome.ncu_exit == 0 and not outcome.capped:
         target_exit = 0
     return Collected(
         profile=written if kept else None,
@@ -351,7 +365,7 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
         command=tuple(command),
         target_exit=target_exit,
         warnings=_warnings(outcome, options, context, kept),
-        left_out=_left_out(options.plan, log.profiled),
+        left_out=_left_out(options.plan, context.version, log.profiled, outcome.capped),
         interrupted=outcome.interrupted,
         timed_out=outcome.timed_out,
         clock_control=options.plan.clock_control,
@@ -369,11 +383,13 @@ def _without(plan: Plan, unknown: tuple[str, ...]) -> Plan:
 def _collect(options: CollectOptions, ncu: Path, version: str | None, progress: Callable[[str], None]) -> Collected:
     dropped: tuple[str, ...] = ()
     plan = options.plan
+    # Where ncu counts launches by configuration, its own limit is not one of the whole run.
+    most = plan.selection.max_launches if counts_configurations(plan.selection, parse_version(version)) else None
     with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
         log_file = Path(folder) / "ncu.log"
         while True:
             command = ncu_command(plan, options.target, ncu, version, options.profile.absolute(), log_file)
-            outcome = _execute(command, log_file, options, progress)
+            outcome = _execute(command, log_file, options, most, progress)
             unknown = outcome.log.unknown_metrics
             smaller = _without(plan, unknown) if unknown else plan
             # ncu refuses unknown metrics before the target starts, so it can be asked again without them.
