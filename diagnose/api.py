@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnose import engine, facts, problem, program
+from diagnose import engine, facts, installed, problem, program
 from diagnose.bundled import bundled
 from diagnose.collect.find import find_ncu
 from diagnose.collect.plan import Plan, Selection
@@ -24,8 +24,8 @@ from diagnose.gpus import catalogue
 from diagnose.model import Ceiling, KernelProfile, Profile, Scalar
 from diagnose.packfile import nearest
 from diagnose.profile import read_reports
-from diagnose.report import Diagnosed, Document, ReportOptions, build
-from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, load_packs, metrics_needed, weights
+from diagnose.report import Diagnosed, Document, ReportOptions, architecture, build
+from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, load_packs, metrics_needed, tuner, weights
 from diagnose.sass import mix
 
 Progress = Callable[[str], None]
@@ -74,7 +74,7 @@ class Result:
 
 def load_rules(options: Options) -> tuple[Pack, ...]:
     """The core pack, then the given ones. `options.disable` turns rules off as a pack's own `disable` does."""
-    packs = load_packs([bundled("rules"), *options.rules], facts.units())
+    packs = load_packs([bundled("rules"), *map(installed.resolve, options.rules)], facts.units())
     if not options.disable:
         return packs
     known = {rule.id for pack in packs for rule in pack.rules}
@@ -234,7 +234,7 @@ def examine(
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     kernels = _selected(profile, options.kernel)
-    rules = [rule for rule in active_rules(packs) if rule.scope == "kernel"]
+    tuned = tuner([rule for rule in active_rules(packs) if rule.scope == "kernel"], packs)
     weigh = weights(packs)
     repeated = repeated_counters(profile.kernels)
     owner, notes = _declared_for(kernels, declared)
@@ -243,7 +243,7 @@ def examine(
         known: dict[str, Scalar] = dict(declared) if kernel.demangled == owner else {}
         if kernel.index in repeated:
             known["counters_repeat"] = True
-        items.append(diagnosed(kernel, rules, weigh, known))
+        items.append(diagnosed(kernel, tuned((kernel.name, kernel.demangled), architecture(kernel)), weigh, known))
     named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
     return build(
         profile,

@@ -1,6 +1,6 @@
 """Configuration: `diagnose.toml`, or `[tool.diagnose]` in pyproject.toml, of this folder or one above it.
 
-packs = ["perf/rules"]          folders of rules, relative to the file
+packs = ["perf/rules"]          folders of rules, relative to the file; "installed:NAME" is an installed package's
 disable = ["slow-math"]         rules that are not asked
 fail-on = ["critical"]          gates, as --fail-on
 """
@@ -93,7 +93,10 @@ def _checked(file: Path, section: object) -> Config:
         ignored.append(f"{file}: accepted findings are not in this version: `accept` is not applied")
     return Config(
         file,
-        tuple(file.parent / name for name in _texts(file, "packs", section.get("packs", []))),
+        tuple(
+            Path(name) if name.startswith("installed:") else file.parent / name
+            for name in _texts(file, "packs", section.get("packs", []))
+        ),
         _texts(file, "disable", section.get("disable", [])),
         _texts(file, "fail-on", section.get("fail-on", [])),
         tuple(ignored),

@@ -17,7 +17,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from diagnose.model import Scalar
@@ -396,6 +396,20 @@ def children(node: Node) -> tuple[Node, ...]:
         case Call(_, args):
             return args
     return ()
+
+
+def expand(node: Node, derived: Mapping[str, Node]) -> Node:
+    """The expression with each derived fact replaced by what it stands for."""
+    match node:
+        case Name(name):
+            return derived.get(name, node)
+        case Neg(operand):
+            return replace(node, operand=expand(operand, derived))
+        case Arith(_, left, right) | Compare(_, left, right):
+            return replace(node, left=expand(left, derived), right=expand(right, derived))
+        case Call(_, args):
+            return replace(node, args=tuple(expand(arg, derived) for arg in args))
+    return node
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -371,11 +371,29 @@ def _pages(packs: Iterable[Pack], cited: set[str]) -> Part:
 
 
 def packs_entry(packs: Sequence[Pack]) -> list[Part]:
-    """The packs with what each of them turns off."""
-    return [
-        {"name": pack.name, "version": pack.version, "sha256": pack.sha256, "disabled": list(pack.disable)}
-        for pack in packs
-    ]
+    """The packs with what each of them turns off, re-weighs and re-thresholds."""
+    entries = []
+    for pack in packs:
+        entry: Part = {
+            "name": pack.name,
+            "version": pack.version,
+            "sha256": pack.sha256,
+            "disabled": list(pack.disable),
+        }
+        if pack.weigh:
+            entry["weighed"] = dict(pack.weigh)
+        if pack.thresholds:
+            entry["thresholds"] = [
+                {
+                    "rule": one.rule,
+                    "kernel": one.kernel,
+                    "arch": [f"{op}sm_{number}" for op, number in one.arch] or None,
+                    "set": dict(one.values),
+                }
+                for one in pack.thresholds
+            ]
+        entries.append(entry)
+    return entries
 
 
 def build(

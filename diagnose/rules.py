@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from diagnose.expr import (
     Env,
     ExprError,
     Metric,
+    Name,
     Node,
     Num,
     Reading,
@@ -35,12 +36,14 @@ from diagnose.expr import (
     UnitError,
     compare,
     compile_node,
+    expand,
     missing,
     names,
     parse,
     parse_number,
     show,
     unit_of,
+    walk,
 )
 from diagnose.model import Evidence, Scalar
 from diagnose.packfile import YNode, nearest, parse_yaml, read_bytes
@@ -82,7 +85,14 @@ RULE_KEYS = (
     "examples",
 )
 REQUIRED_KEYS = ("title", "class", "severity", "when", "sentence", "why", "next_experiment", "examples")
-PACK_KEYS = ("name", "version", "requires_diagnose", "disable", "weigh")
+PACK_KEYS = ("name", "version", "requires_diagnose", "disable", "weigh", "thresholds")
+FACTS_FILE = "facts.yaml"
+TABLE_FILE = "decision_table.yaml"
+NO_RULES = ("pack.yaml", FACTS_FILE, TABLE_FILE)  # files at a pack's top that are not rules
+MAX_FACTS = 200
+MAX_NODES = 500  # of an expression with its derived facts put in
+MAX_THRESHOLDS = 500
+MAX_GLOB = 200
 
 LIST_FACTS = "`diagnose facts` lists the facts a rule may use"
 LIST_RULES = "`diagnose rules list` lists the rules and their packs"
@@ -94,6 +104,8 @@ _VERSION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})
 _STALL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _OPCODE = re.compile(r"[A-Z][A-Za-z0-9_.]*\*?", re.ASCII)
 _METRIC = re.compile(r"ncu:[A-Za-z0-9_.]+", re.ASCII)
+_FACT = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+_UNIT = re.compile(r"[A-Za-z%/0-9]{1,20}", re.ASCII)
 
 
 Measured = tuple[Scalar | None, Scalar | None, bool | None]  # left, right, whether the condition holds
@@ -226,16 +238,69 @@ class Rule:
 
     def applies(self, arch: str | None) -> bool | None:
         """Whether the rule is meant for `arch` (`sm_90a`); None when that is not known."""
-        if not self.arch:
-            return True
-        match = _ARCH.fullmatch(arch or "")
-        if match is None:
-            return None
-        number = int(match[2])
-        if any(op == "==" and number == other for op, other in self.arch):
-            return True
-        bounds = [COMPARISONS[op](number, other) for op, other in self.arch if op != "=="]
-        return bool(bounds) and all(bounds)
+        return arch_fits(self.arch, arch)
+
+
+def arch_fits(bounds: Sequence[tuple[str, int]], arch: str | None) -> bool | None:
+    """Whether `arch` (`sm_90a`) is within `bounds`; None when that is not known. No bounds: any fits."""
+    if not bounds:
+        return True
+    match = _ARCH.fullmatch(arch or "")
+    if match is None:
+        return None
+    number = int(match[2])
+    if any(op == "==" and number == other for op, other in bounds):
+        return True
+    limits = [COMPARISONS[op](number, other) for op, other in bounds if op != "=="]
+    return bool(limits) and all(limits)
+
+
+@dataclass(frozen=True)
+class DerivedFact:
+    """A fact of a pack's facts.yaml: an expression over facts and metrics. Only its own pack sees it."""
+
+    name: str
+    unit: str
+    doc: str
+    text: str
+    node: Node  # with the derived facts that it uses put in
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Other thresholds for a rule's conditions, on kernels whose name matches a glob or on some architectures."""
+
+    rule: str
+    kernel: str | None
+    arch: tuple[tuple[str, int], ...]
+    values: Mapping[str, float]  # as the pack writes them: `fact` or `fact op`
+    leaves: tuple[tuple[int, float], ...]  # position in Rule.leaves -> threshold
+
+    def fits(self, names_: Sequence[str], arch: str | None) -> bool:
+        """Whether it is meant for a kernel of these names on `arch`. An unknown architecture fits no bound."""
+        if self.kernel is not None and not any(glob_matches(self.kernel, name) for name in names_):
+            return False
+        return arch_fits(self.arch, arch) is True
+
+
+def glob_matches(pattern: str, text: str) -> bool:
+    """Whether a whole text matches `*` (any characters) and `?` (one); no regular expression, no blow-up."""
+    at = star = mark = 0
+    found_star = False
+    where = 0
+    while where < len(text):
+        if at < len(pattern) and pattern[at] == "*":
+            found_star, star, mark = True, at, where
+            at += 1
+        elif at < len(pattern) and pattern[at] in ("?", text[where]):
+            at += 1
+            where += 1
+        elif found_star:
+            mark += 1
+            at, where = star + 1, mark
+        else:
+            return False
+    return not pattern[at:].strip("*")
 
 
 @dataclass(frozen=True)
@@ -250,6 +315,8 @@ class Pack:
     disable: tuple[str, ...]
     weigh: Mapping[str, float]
     rules: tuple[Rule, ...]
+    facts: tuple[DerivedFact, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -379,6 +446,37 @@ def weights(packs: Sequence[Pack]) -> dict[str, float]:
     return result
 
 
+def with_thresholds(rule: Rule, values: Mapping[int, float]) -> Rule:
+    """The rule with other numbers on the right of some of its conditions (by position)."""
+    leaves = list(rule.leaves)
+    for index, value in values.items():
+        leaf = leaves[index]
+        node = Num(value)
+        right = Expression(show(node), node, leaf.right.unit, compile_node(node))
+        leaves[index] = replace(leaf, right=right, text=f"{leaf.left.text} {leaf.op} {right.text}")
+    return replace(rule, leaves=tuple(leaves))
+
+
+def tuner(rules: Sequence[Rule], packs: Sequence[Pack]) -> Callable[[Sequence[str], str | None], Sequence[Rule]]:
+    """Gives the rules as the packs' thresholds make them for a kernel (its names, its architecture).
+
+    Of several entries that set the same condition, the last one that fits counts: that of the last pack.
+    """
+    entries = [entry for pack in packs for entry in pack.thresholds]
+    made: dict[tuple[int, ...], Sequence[Rule]] = {(): rules}
+
+    def tuned(names_: Sequence[str], arch: str | None) -> Sequence[Rule]:
+        chosen = tuple(index for index, entry in enumerate(entries) if entry.fits(names_, arch))
+        if chosen not in made:
+            changes: dict[str, dict[int, float]] = {}
+            for index in chosen:
+                changes.setdefault(entries[index].rule, {}).update(entries[index].leaves)
+            made[chosen] = [with_thresholds(r, changes[r.id]) if r.id in changes else r for r in rules]
+        return made[chosen]
+
+    return tuned
+
+
 def rule_metrics(rule: Rule, fact_needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """The ncu metrics that a rule needs, through its facts and by name."""
     needed = set(rule.metrics)
@@ -464,12 +562,16 @@ def load_packs(dirs: Iterable[Path], catalogue: Mapping[str, str]) -> tuple[Pack
             owners[rule.id] = rule
         packs.append(pack)
         manifests.append(manifest)
-    if any(pack.name == CORE for pack in packs):
+    whole = any(pack.name == CORE for pack in packs)
+    if whole:
         for manifest in manifests:
             _check_targets(manifest, owners)
         for rule in owners.values():
             _check_yields(rule, owners)
-    return tuple(packs)
+    return tuple(
+        replace(pack, thresholds=_thresholds(pack.name, manifest, owners, whole))
+        for pack, manifest in zip(packs, manifests, strict=True)
+    )
 
 
 def pack_digest(folder: Path) -> str:
@@ -553,8 +655,11 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
             weigh[rule_id] = factor
     rules = []
     stems: dict[str, Path] = {}
+    facts_path = folder / FACTS_FILE
+    own = dict(contents).get(facts_path)
+    derived = _derived_facts(parse_yaml(own, facts_path), catalogue) if own is not None else ()
     for path, data in contents:
-        if path == manifest_path:
+        if path.parent == folder and path.name in NO_RULES:
             continue
         if path.stem in stems:
             raise DiagnoseError(
@@ -562,7 +667,7 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
                 "rename one of the files; " + LIST_RULES,
             )
         stems[path.stem] = path
-        rules.append(_RuleReader(path, name, catalogue).read(parse_yaml(data, path)))
+        rules.append(_RuleReader(path, name, catalogue, derived).read(parse_yaml(data, path)))
     pack = Pack(
         name,
         keys["version"].verbatim("version"),
@@ -572,6 +677,7 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
         tuple(node.text("a rule id in disable") for node in disable),
         weigh,
         tuple(rules),
+        derived,
     )
     return pack, manifest
 
@@ -587,6 +693,110 @@ def _check_targets(manifest: YNode, owners: Mapping[str, Rule]) -> None:
     for rule_id, node in named:
         if rule_id not in owners:
             raise node.fail(f"there is no rule {rule_id!r}{nearest(rule_id, owners)}", LIST_RULES)
+
+
+def _derived_facts(root: YNode, catalogue: Mapping[str, str]) -> tuple[DerivedFact, ...]:
+    """The facts of a facts.yaml; each may use those above it."""
+    if root.value is None:
+        return ()
+    units = dict(catalogue)
+    nodes: dict[str, Node] = {}
+    found: list[DerivedFact] = []
+    given = root.mapping(FACTS_FILE)
+    if len(given) > MAX_FACTS:
+        raise root.fail(f"{FACTS_FILE} holds more than {MAX_FACTS} facts", "split the pack")
+    shape = "as `my_fact: {unit: share, expression: 'load_waste * hbm_utilization', doc: …}`"
+    for name, node in given.items():
+        if not _FACT.fullmatch(name):
+            raise node.fail(f"{name[:60]!r} is not a fact's name", "lower case letters, digits and _; " + shape)
+        if name in catalogue:
+            raise node.fail(f"the fact {name!r} is taken by diagnose itself", "choose another name; " + LIST_FACTS)
+        keys = node.mapping(name)
+        _known_keys(keys, ("unit", "expression", "doc"), name, shape)
+        for key in ("unit", "expression"):
+            if key not in keys:
+                raise node.fail(f"{name} lacks {key!r}", shape)
+        unit = keys["unit"].text("unit")
+        if not _UNIT.fullmatch(unit) or unit in ("text", "bool", "flag", MIXED):
+            raise keys["unit"].fail(f"{unit[:40]!r} is no unit of a number", LIST_FACTS)
+        text = keys["expression"].expression("expression")
+        try:
+            tree = parse(text)
+            for used in sorted(names(tree)[0] - units.keys()):
+                raise ExprError(f"unknown fact {used!r}{nearest(used, units)}", 1)
+            is_ = unit_of(tree, units)
+        except ExprError as error:
+            raise keys["expression"].fail(_at(error, text), "a fact may use those above it; " + LIST_FACTS) from None
+        if isinstance(tree, Compare) or is_ in ("text", "bool"):
+            raise keys["expression"].fail(f"{text!r} is no number", "a derived fact is a number with a unit")
+        if is_ not in (None, MIXED, unit) and not (is_ in DIMENSIONLESS and unit in DIMENSIONLESS):
+            raise keys["expression"].fail(f"{text!r} is in {is_}, not in {unit}", f"write `unit: {is_}`")
+        if not any(names(tree)):
+            raise keys["expression"].fail(f"{text!r} reads no fact: it is always the same", LIST_FACTS)
+        _check_size(keys["expression"], tree, nodes)
+        nodes[name] = expand(tree, nodes)
+        units[name] = unit
+        doc = keys["doc"].text("doc") if "doc" in keys else ""
+        found.append(DerivedFact(name, unit, doc, text, nodes[name]))
+    return tuple(found)
+
+
+def _check_size(node: YNode, tree: Node, derived: Mapping[str, Node]) -> None:
+    """Refuses an expression that is too large once its derived facts are put in (each of them is within the limit)."""
+    size = 0
+    for part in walk(tree):
+        inner = derived.get(part.name) if isinstance(part, Name) else None
+        size += 1 if inner is None else sum(1 for _ in walk(inner))
+        if size > MAX_NODES:
+            raise node.fail(f"with its derived facts the expression has more than {MAX_NODES} parts", "simplify it")
+
+
+def _thresholds(pack: str, manifest: YNode, owners: Mapping[str, Rule], whole: bool) -> tuple[Threshold, ...]:
+    """The `thresholds` of a pack. `whole`: the core pack is here, so every rule named must be."""
+    keys = manifest.mapping("pack.yaml")
+    entries = keys["thresholds"].items("thresholds") if "thresholds" in keys else ()
+    if len(entries) > MAX_THRESHOLDS:
+        raise keys["thresholds"].fail(f"more than {MAX_THRESHOLDS} thresholds", "split the pack")
+    shape = "as `- {rule: tail-wave, kernel: 'attention_*', arch: '>=sm_90', set: {wave_tail_idle: 0.2}}`"
+    found = []
+    for entry in entries:
+        given = entry.mapping("an entry of thresholds")
+        _known_keys(given, ("rule", "kernel", "arch", "set"), "thresholds", shape)
+        for key in ("rule", "set"):
+            if key not in given:
+                raise entry.fail(f"an entry of thresholds lacks {key!r}", shape)
+        name = given["rule"].text("rule")
+        rule = owners.get(name) or owners.get(f"{pack}/{name}")
+        glob = given["kernel"].optional_text("kernel") if "kernel" in given else None
+        if glob is not None and len(glob) > MAX_GLOB:
+            raise given["kernel"].fail(f"the pattern has more than {MAX_GLOB} characters", "as 'attention_*'")
+        arch = _RuleReader.bounds(given["arch"]) if "arch" in given else ()
+        values: dict[str, float] = {}
+        for what, node in given["set"].mapping("set").items():
+            number = parse_number(node.value) if isinstance(node.value, str) else None
+            values[what] = number if number is not None else node.number(f"the threshold of {what}")
+        if rule is None:
+            if whole:
+                raise given["rule"].fail(f"there is no rule {name!r}{nearest(name, owners)}", LIST_RULES)
+            continue
+        leaves = tuple((_leaf_of(rule, what, given["set"]), value) for what, value in values.items())
+        found.append(Threshold(rule.id, glob, arch, values, leaves))
+    return tuple(found)
+
+
+def _leaf_of(rule: Rule, what: str, node: YNode) -> int:
+    """The position of the condition that a threshold names: by its left side, or with the operator where several are."""
+    numeric = {index: leaf for index, leaf in enumerate(rule.leaves) if isinstance(leaf.right.node, Num)}
+    wanted = " ".join(what.split())
+    found = [i for i, leaf in numeric.items() if wanted in (leaf.left.text, f"{leaf.left.text} {leaf.op}")]
+    if len(found) == 1:
+        return found[0]
+    choices = [f"{leaf.left.text} {leaf.op}" for leaf in numeric.values()]
+    hint = f"the conditions of {rule.id} with a number: {', '.join(choices) or 'none'}"
+    if found:
+        raise node.fail(f"{what[:80]!r} names {len(found)} conditions of {rule.id}", hint)
+    lefts = [leaf.left.text for leaf in numeric.values()]
+    raise node.fail(f"{rule.id} compares no {what[:80]!r} with a number{nearest(what, lefts)}", hint)
 
 
 def _check_yields(rule: Rule, owners: Mapping[str, Rule]) -> None:
@@ -636,10 +846,14 @@ def _choice(node: YNode, what: str, allowed: Sequence[str]) -> str:
 class _RuleReader:
     """Turns one rule file into a Rule, or into the error that says what to correct."""
 
-    def __init__(self, path: Path, pack: str, catalogue: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: Path, pack: str, catalogue: Mapping[str, str], derived: Sequence[DerivedFact] = ()
+    ) -> None:
         self.path = path
         self.pack = pack
-        self.catalogue = catalogue
+        self.measured = catalogue
+        self.derived = {fact.name: fact.node for fact in derived}
+        self.catalogue = {**catalogue, **{fact.name: fact.unit for fact in derived}} if derived else catalogue
         self.leaves: list[Leaf] = []
         self.facts: set[str] = set()
         self.metrics: set[str] = set()
@@ -768,9 +982,11 @@ class _RuleReader:
             raise node.fail(_at(error, text), "`diagnose facts` lists each fact with its unit") from None
 
     def use(self, node: YNode, tree: Node) -> None:
-        facts, metrics = names(tree)
-        for name in sorted(facts):
+        for name in sorted(names(tree)[0]):
             self.known(node, name)
+        if self.derived:
+            _check_size(node, tree, self.derived)
+        facts, metrics = names(expand(tree, self.derived))
         self.facts |= facts
         self.metrics |= metrics
 
@@ -780,7 +996,8 @@ class _RuleReader:
 
     def expression(self, tree: Node) -> Expression:
         unit = unit_of(tree, self.catalogue)
-        return Expression(show(tree), tree, unit if unit not in (None, MIXED) else "", compile_node(tree))
+        text, whole = show(tree), expand(tree, self.derived)
+        return Expression(text, whole, unit if unit not in (None, MIXED) else "", compile_node(whole))
 
     def stake(self, keys: Mapping[str, YNode], key: str) -> Expression | None:
         node = keys.get(key)
@@ -799,7 +1016,7 @@ class _RuleReader:
                 f"the sentence has {len(text):,} characters, more than {MAX_SENTENCE}", "move text to `why`"
             )
         try:
-            sentence = parse_sentence(text, self.catalogue)
+            sentence = parse_sentence(text, self.catalogue, self.derived)
         except ExprError as error:
             raise node.fail(
                 _at(error, text), "a template takes {fact}, {fact:%}, {fact:us}, {fact:TB/s}; " + LIST_FACTS
@@ -818,6 +1035,11 @@ class _RuleReader:
                 self.metrics.add(name[4:])
             else:
                 self.known(item, name)
+                if name in self.derived:
+                    raise item.fail(
+                        f"{name!r} is a derived fact, and show takes measured ones",
+                        "put it into the sentence, or show the facts that it is made of",
+                    )
                 self.facts.add(name)
             shown.append(name)
         return tuple(shown)
@@ -854,9 +1076,10 @@ class _RuleReader:
             return ()
         keys = node.mapping("applies_to")
         _known_keys(keys, ("arch",), "applies_to", "applies_to takes arch")
-        if "arch" not in keys:
-            return ()
-        value = keys["arch"]
+        return _RuleReader.bounds(keys["arch"]) if "arch" in keys else ()
+
+    @staticmethod
+    def bounds(value: YNode) -> tuple[tuple[str, int], ...]:
         bounds = []
         for item in value.value if isinstance(value.value, tuple) else (value,):
             text = item.text("arch")
@@ -902,6 +1125,11 @@ class _RuleReader:
                 opcodes = self.opcodes(item, opcodes)
                 continue
             if not _METRIC.fullmatch(name):
+                if name in self.derived:
+                    raise DiagnoseError(
+                        f"{item.file}:{item.key_line}: {name!r} is a derived fact: an example gives what it is made of",
+                        f"{name} = {show(self.derived[name])}",
+                    )
                 if name not in self.catalogue:
                     raise DiagnoseError(
                         f"{item.file}:{item.key_line}: unknown fact {name!r}{nearest(name, self.catalogue)}", LIST_FACTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from diagnose.expr import (
     DIMENSIONLESS,
@@ -15,6 +16,7 @@ from diagnose.expr import (
     Name,
     Node,
     compile_node,
+    expand,
     names,
     unit_of,
 )
@@ -102,8 +104,10 @@ class Sentence:
         return tuple(part.node for part in self.parts if isinstance(part, Slot))
 
 
-def parse_sentence(template: str, units: Mapping[str, str]) -> Sentence:
-    """Parses a template; raises ExprError with the column in the template."""
+def parse_sentence(
+    template: str, units: Mapping[str, str], derived: Mapping[str, Node] = MappingProxyType({})
+) -> Sentence:
+    """Parses a template; raises ExprError with the column in the template. `derived` facts are put in."""
     parts: list[str | Slot] = []
     plain = ""
     at = 0
@@ -119,7 +123,7 @@ def parse_sentence(template: str, units: Mapping[str, str]) -> Sentence:
             if plain:
                 parts.append(plain)
                 plain = ""
-            parts.append(_slot(template[at + 1 : end], at + 1, units))
+            parts.append(_slot(template[at + 1 : end], at + 1, units, derived))
             at = end + 1
         elif char == "}":
             raise ExprError("this '}' has no '{'; a literal brace is written '}}'", at + 1)
@@ -131,7 +135,7 @@ def parse_sentence(template: str, units: Mapping[str, str]) -> Sentence:
     return Sentence(template, tuple(parts))
 
 
-def _slot(inner: str, offset: int, units: Mapping[str, str]) -> Slot:
+def _slot(inner: str, offset: int, units: Mapping[str, str], derived: Mapping[str, Node]) -> Slot:
     expression, colon, form = inner.rpartition(":")
     if not colon or (expression.endswith("ncu") and form not in FORMATS):
         expression, form = inner, ""
@@ -149,6 +153,7 @@ def _slot(inner: str, offset: int, units: Mapping[str, str]) -> Slot:
         raise type(error)(error.message, offset + error.column) from None
     if form:
         _check(form, unit, expression, offset + 1)
+    node = expand(node, derived)
     return Slot(node, form or None, unit if unit not in (None, MIXED) else "", compile_node(node))
 
 

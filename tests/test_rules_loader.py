@@ -523,7 +523,7 @@ def test_the_schema_accepts_every_core_rule() -> None:
     validator = jsonschema.Draft202012Validator(SCHEMA)
     validator.validate(a_rule())
     for path in sorted(bundled("rules").rglob("*.yaml")):
-        if path.name != "pack.yaml":
+        if path.name not in rules_module.NO_RULES:
             problems = [error.message for error in validator.iter_errors(plain(parse_yaml(path.read_bytes(), path)))]
             assert not problems, f"{path}: {problems}"
 
