@@ -221,13 +221,29 @@ def _packs(rules: Sequence[str], config: str | None) -> Any:
 
 
 @rules_app.command("list", help="The rules in force, with class, status and what they need.")
-def rules_list(form: str = _LIST_FORMAT, rules: list[str] = _RULES, config: str = _CONFIG) -> int:
+def rules_list(
+    form: str = _LIST_FORMAT,
+    rules: list[str] = _RULES,
+    config: str = _CONFIG,
+    table: bool = typer.Option(False, "--table", help="The article's decision table with the rules of each row."),
+) -> int:
     from diagnose import program
     from diagnose.api import fact_needs
     from diagnose.rules import active_rules, rule_metrics
 
     wants_json = _json_wanted(form)
-    active = active_rules(_packs(rules, config))
+    packs = _packs(rules, config)
+    if table:
+        from diagnose import table as decision_table
+        from diagnose.output import to_stdout
+
+        found = decision_table.read(packs)
+        if wants_json:
+            _print_json(found)
+        else:
+            to_stdout(decision_table.text(found))
+        return EXIT_OK
+    active = active_rules(packs)
     if wants_json:
         needs = fact_needs()
         rows: list[dict[str, Any]] = [
@@ -270,14 +286,27 @@ def rules_explain(
     return EXIT_OK
 
 
-@rules_app.command("test", help="Checks the core pack, or DIR beside it, with every rule's own examples.")
-def rules_test(folder: str = typer.Argument(None, metavar="[DIR]"), form: str = _LIST_FORMAT) -> int:
+@rules_app.command("test", help="Proves every rule's examples; with a pack, shows what it changes in recorded reports.")
+def rules_test(
+    words: list[str] = typer.Argument(None, metavar="[DIR] [REPORT]...", show_default=False),
+    against: str = typer.Option(None, "--against", metavar="REF", help="Compares with the pack at this git commit."),
+    no_reports: bool = typer.Option(False, "--no-reports", help="Only the examples."),
+    form: str = _LIST_FORMAT,
+    rules: list[str] = _RULES,
+) -> int:
     from diagnose.api import Options, load_rules
     from diagnose.output import report_error, to_stdout
 
     wants_json = _json_wanted(form)
+    given = list(map(Path, words or ()))
+    # The first word is the pack, unless --rules names it.
+    folders = [*given[:1], *map(Path, rules)] if given and not (rules and commandline.is_report(str(given[0]))) else []
+    reports = given[1:] if folders else given
+    folders = folders or list(map(Path, rules))
+    if (reports or against) and not folders:
+        raise DiagnoseError("no pack was named", "diagnose rules test DIR [REPORT]...")
     try:
-        packs = load_rules(Options(rules=(Path(folder),) if folder else ()))
+        packs = load_rules(Options(rules=tuple(folders)))
     except DiagnoseError as error:
         report_error(error)
         return EXIT_GATE
@@ -291,20 +320,44 @@ def rules_test(folder: str = typer.Argument(None, metavar="[DIR]"), form: str = 
         }
         for pack in packs
     ]
+    result: dict[str, Any] = {"packs": rows}
+    told = "".join(
+        f"{row['pack']} {row['version']}: {row['rules']} rules; "
+        f"{row['firing']} firing and {row['silent']} silent examples hold\n"
+        for row in rows
+    )
+    if folders and not no_reports:
+        from dataclasses import asdict
+
+        from diagnose import review
+
+        before, name = review.load_before(folders, against)
+        paths = review.reports_in(reports) or review.sample()
+        profiles = review.read(paths)
+        found = review.changes(profiles, before, packs)
+        kernels = sum(len(profile.kernels) for profile in profiles)
+        told += review.text(found, len(paths), kernels, name)
+        result |= {"against": name, "reports": len(paths), "kernels": kernels, "changes": [asdict(c) for c in found]}
     if wants_json:
-        _print_json({"packs": rows})
+        _print_json(result)
     else:
-        for row in rows:
-            examples = f"{row['firing']} firing and {row['silent']} silent examples hold"
-            to_stdout(f"{row['pack']} {row['version']}: {row['rules']} rules; {examples}\n")
+        to_stdout(told)
     return EXIT_OK
 
 
-@rules_app.command("new", help="Writes a rule with every key (not in this version).")
-def rules_new() -> int:
-    raise _not_here(
-        "rules new", "diagnose rules explain tail-wave    (shows a rule; copy one of the core pack's files)"
-    )
+@rules_app.command(
+    "new", help="Writes a rule with every key and its examples, and a pack around it where there is none."
+)
+def rules_new(
+    name: str = typer.Argument(..., metavar="[PACK/]RULE"),
+    folder: str = typer.Option("diagnose-rules", "--dir", metavar="DIR", help="The pack's folder."),
+) -> int:
+    from diagnose import scaffold
+    from diagnose.output import to_stdout
+
+    written = scaffold.create(name, Path(folder))
+    to_stdout("".join(f"wrote {path}\n" for path in written) + f"next: diagnose rules test {folder}\n")
+    return EXIT_OK
 
 
 @rules_app.command("accuracy", help="Verdicts on kernels with a known cause: bundled ones, or CORPUS with labels.yaml.")

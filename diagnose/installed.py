@@ -3,8 +3,8 @@
 [project.entry-points."diagnose.rule_packs"]
 acme = "acme_gpu.rules"        # the folder rules/ of the package acme_gpu
 
-`--rules installed:acme` (or `packs = ["installed:acme"]`) uses it. Only the path is read: no code of it is imported, and a
-pack that is not named is not used.
+`--rules installed:acme` (or `packs = ["installed:acme"]`) uses it. Only the path is read: no code of it is imported,
+and a pack that is not named is not used.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _folder(name: str, value: str) -> Path:
     if not _DOTTED.fullmatch(value):
         raise DiagnoseError(
             f"the entry point {name!r} of {GROUP} is {value[:80]!r}, no dotted path",
-            "as acme_gpu.rules: PACKAGE.FOLDER",
+            "as acme.rules: PACKAGE.FOLDER",
         )
     package, *inner = value.split(".")
     try:

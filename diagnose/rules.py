@@ -785,7 +785,7 @@ def _thresholds(pack: str, manifest: YNode, owners: Mapping[str, Rule], whole: b
 
 
 def _leaf_of(rule: Rule, what: str, node: YNode) -> int:
-    """The position of the condition that a threshold names: by its left side, or with the operator where several are."""
+    """The condition that a threshold names: by its left side, with the operator where several have it."""
     numeric = {index: leaf for index, leaf in enumerate(rule.leaves) if isinstance(leaf.right.node, Num)}
     wanted = " ".join(what.split())
     found = [i for i, leaf in numeric.items() if wanted in (leaf.left.text, f"{leaf.left.text} {leaf.op}")]
