@@ -33,7 +33,7 @@ SAMPLES = (
 )
 
 # Facts that are answers by themselves: they say what is not there.
-ALWAYS = {"has_throughput", "not_finite_counters", "counters_repeat", "stall_source"}
+ALWAYS = {"has_throughput", "source_counters", "not_finite_counters", "counters_repeat", "stall_source"}
 
 
 def _every() -> Iterator[tuple[str, Fact]]:

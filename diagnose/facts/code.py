@@ -531,8 +531,6 @@ FACTS: tuple[FactDefinition, ...] = (
         "count",
         "Executed tcgen05 MMA.",
         _path_count("tcgen05", "", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA"),
-        (),
-        "opcodes",
     ),
     FactDefinition(
         "wgmma_instructions",
@@ -546,24 +544,18 @@ FACTS: tuple[FactDefinition, ...] = (
             "IGMMA",
             "BGMMA",
         ),
-        (),
-        "opcodes",
     ),
     FactDefinition(
         "tma_instructions",
         "count",
         "Executed TMA loads (UTMALDG, UBLKCP).",
         _path_count("tma", "smsp__inst_executed_op_tma_ld.sum", "UTMALDG", "UBLKCP"),
-        (),
-        "opcodes",
     ),
     FactDefinition(
         "cp_async_instructions",
         "count",
         "Executed cp.async (LDGSTS).",
         _path_count("cp-async", "smsp__inst_executed_op_ldgsts.sum", "LDGSTS"),
-        (),
-        "opcodes",
     ),
     FactDefinition("barrier_instructions", "count", "Executed BAR.", _count("BAR"), (), "opcodes"),
     FactDefinition(

@@ -285,11 +285,8 @@ def _gathered(c: Context) -> float | None:
     return gathered_share(c.kernel.lines)
 
 
-def _gathered_seen(c: Context) -> float:
-    """As far as addresses were seen: 0 without source counters, so that rules which must not be asked of gathers
-    still are.
-    """
-    return gathered_share(c.kernel.lines) or 0.0 if c.kernel.lines else 0.0
+def _source_counters(c: Context) -> bool:
+    return bool(c.kernel.lines)
 
 
 def _footprint_in_l2(c: Context) -> bool | None:
@@ -476,12 +473,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "lane_bytes", "byte", "Average bytes that a lane asks for in a global access.", _lane_bytes, (), "opcodes"
     ),
     FactDefinition(
-        "gathered_seen",
-        "share",
-        "Global accesses seen at data-dependent addresses; 0 where source counters are missing.",
-        _gathered_seen,
-        ("inst_executed",),
-        "lines",
+        "source_counters", "bool", "Whether the report holds samples and counts by address.", _source_counters
     ),
     FactDefinition(
         "gathered_load_share",
