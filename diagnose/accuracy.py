@@ -28,7 +28,7 @@ from diagnose.engine import WORTH
 from diagnose.errors import DiagnoseError
 from diagnose.model import Diagnosis, KernelProfile, Scalar, Verdict
 from diagnose.packfile import nearest
-from diagnose.rules import Pack, active_rules, weights
+from diagnose.rules import Pack, active_rules
 
 LABELS = "labels.yaml"
 QUIET = "quiet"
@@ -298,13 +298,14 @@ def cases(
     for kernel in profile.kernels:
         by_file[files[kernel.run]].append(kernel)
     repeated = api.repeated_counters(profile.kernels)
+    ask = api.asker(packs)
     found = []
     for label in here:
         chosen = chosen_kernel(label, by_file[label.report])
         known = dict(label.declared)
         if chosen.index in repeated:
             known["counters_repeat"] = True
-        found.append(Case(label, diagnose(chosen, packs, known)))
+        found.append(Case(label, ask(chosen, known).diagnosis))
     return found, absent
 
 
@@ -320,12 +321,6 @@ def chosen_kernel(label: Label, kernels: Sequence[KernelProfile]) -> KernelProfi
             f"it holds {', '.join(names)[:300]}",
         )
     return found
-
-
-def diagnose(kernel: KernelProfile, packs: Sequence[Pack], declared: Mapping[str, Scalar]) -> Diagnosis:
-    """One kernel under the rules in force."""
-    rules = [rule for rule in active_rules(packs) if rule.scope == "kernel"]
-    return api.diagnosed(kernel, rules, weights(packs), declared).diagnosis
 
 
 # --- scores ---

@@ -234,8 +234,7 @@ def examine(
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     kernels = _selected(profile, options.kernel)
-    tuned = tuner([rule for rule in active_rules(packs) if rule.scope == "kernel"], packs)
-    weigh = weights(packs)
+    ask = asker(packs)
     repeated = repeated_counters(profile.kernels)
     owner, notes = _declared_for(kernels, declared)
     items = []
@@ -243,7 +242,7 @@ def examine(
         known: dict[str, Scalar] = dict(declared) if kernel.demangled == owner else {}
         if kernel.index in repeated:
             known["counters_repeat"] = True
-        items.append(diagnosed(kernel, tuned((kernel.name, kernel.demangled), architecture(kernel)), weigh, known))
+        items.append(ask(kernel, known))
     named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
     return build(
         profile,
@@ -260,10 +259,20 @@ def _left_out_by_filter(profile: Profile, kernels: Sequence[KernelProfile]) -> l
     return [f"{left} results that do not match --kernel are left out"] if left else []
 
 
-def diagnosed(
+def asker(packs: Sequence[Pack]) -> Callable[[KernelProfile, Mapping[str, Scalar]], Diagnosed]:
+    """What diagnoses one kernel after another, with the work declared for each, under the rules in force."""
+    tuned = tuner([rule for rule in active_rules(packs) if rule.scope == "kernel"], packs)
+    weigh = weights(packs)
+
+    def ask(kernel: KernelProfile, declared: Mapping[str, Scalar]) -> Diagnosed:
+        return _diagnose(kernel, tuned((kernel.name, kernel.demangled), architecture(kernel)), weigh, declared)
+
+    return ask
+
+
+def _diagnose(
     kernel: KernelProfile, rules: Sequence[Rule], weigh: Mapping[str, float], declared: Mapping[str, Scalar]
 ) -> Diagnosed:
-    """One kernel with everything that is said about it."""
     sm = facts.architecture_number(kernel)
     name = kernel.text("device__attribute_display_name") or ""
     product, ceilings = _ceilings(name, sm) if sm is not None else (None, {})

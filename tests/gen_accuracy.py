@@ -50,10 +50,10 @@ def cases() -> tuple[Case, ...]:
     """Every bundled kernel with a recorded report, diagnosed as `diagnose rules accuracy` does it."""
     here = [label for label in labels() if label.report.is_file()]
     recorded.read_all(label.report for label in here)
-    found = []
+    found, ask = [], api.asker(packs())
     for label in here:
         kernel = accuracy.chosen_kernel(label, recorded.read(label.report).kernels)
-        found.append(Case(label, accuracy.diagnose(kernel, packs(), dict(label.declared))))
+        found.append(Case(label, ask(kernel, dict(label.declared)).diagnosis))
     return tuple(found)
 
 
