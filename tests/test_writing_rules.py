@@ -1,0 +1,55 @@
+"""docs/writing-rules.md: every command in it runs, in order, in one folder, and does what the text says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORTS = ROOT / "examples" / "reports"
+TEXT = (ROOT / "docs" / "writing-rules.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```([a-z]+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(line.replace("$REPORTS", str(REPORTS)).replace("$ACME", str(ROOT / "examples" / "acme_rules")))
+    assert words[0] in ("diagnose", "git"), line
+    command = [*PROGRAM, *words[1:]] if words[0] == "diagnose" else words
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.skipif(not (REPORTS / "gemm-mma.ncu-rep.xz").is_file(), reason="examples/reports is not here")
+def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    said: dict[str, str] = {}
+    for kind, about, body in BLOCK.findall(TEXT):
+        if kind in ("yaml", "toml") and about.strip():
+            (tmp_path / about.strip()).write_text(body, encoding="utf-8")
+        if kind != "sh":
+            continue
+        for line in body.splitlines():
+            done = run(line, tmp_path)
+            expected = 1 if about.strip() == "fails" else 0
+            assert done.returncode == expected, f"{line}\n{done.stdout}\n{done.stderr}"
+            said[line] = done.stdout
+    tested = next(text for line, text in said.items() if "faults-tile-sums-whole" in line and "rules test" in line)
+    assert re.search(r"appears +acme/must-use-tma .* in gemm_mma, gemm-mma", tested)
+    assert "tile_sums" not in tested
+    against = next(text for line, text in said.items() if "--against" in line)
+    assert "no finding and no verdict changes" in against
+    report = next(text for line, text in said.items() if "-v --no-html" in line)
+    assert "Copies tiles without TMA on Hopper" in report
+    assert len(said) >= 12
+
+
+def test_the_yaml_without_a_file_is_a_pack_that_loads(tmp_path: Path) -> None:
+    (snippet,) = [body for kind, about, body in BLOCK.findall(TEXT) if kind == "yaml" and not about.strip()]
+    (tmp_path / "pack.yaml").write_text("name: acme\nversion: 1.0\n" + snippet, encoding="utf-8")
+    assert run(f"diagnose rules list --rules {tmp_path}", tmp_path).returncode == 0
