@@ -94,6 +94,7 @@ gpu: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python tests/benchmarks/bench_startup.py
 	@$(BIN)/python tests/benchmarks/bench_report.py
+	@$(BIN)/python tests/benchmarks/bench_rules.py
 
 # --no-emit-index-url: the lock names packages and versions only, so that it serves behind any mirror.
 lock: $(STAMP)

@@ -53,32 +53,51 @@ def page(rule_id: str, packs: Sequence[Pack]) -> dict[str, Any]:
     }
 
 
+def _parts(found: Mapping[str, Any]) -> list[tuple[str, str | list[str]]]:
+    """The page's headings, each with its text or its lines; without those that have nothing."""
+    experiment = found["next_experiment"]
+    parts: list[tuple[str, str | list[str]]] = [
+        ("Fires when", found["when"]),
+        ("At stake (share of the kernel's time)", found["at_stake"] or ""),
+        ("Why", found["why"]),
+        ("Next experiment", experiment["change"]),
+        ("It worked if", experiment["expect"]),
+        ("Not when", found["limitations"] or ""),
+        ("Gives way to", ", ".join(found["yields_to"])),
+        ("In the article", found["article"] or ""),
+        ("References", found["references"]),
+        ("Facts", ", ".join(found["facts"])),
+        ("ncu metrics", ", ".join(found["needs"])),
+    ]
+    return [(heading, body) for heading, body in parts if body]
+
+
+def _kind(found: Mapping[str, Any]) -> str:
+    return f"class {found['class']}, severity at most {found['severity']}, {found['status']}, pack {found['pack']}" + (
+        ", disabled" if found["disabled"] else ""
+    )
+
+
 def text(found: Mapping[str, Any]) -> str:
     """The page as text."""
+    lines = [f"{found['id']}: {found['title']}", _kind(found)]
+    for heading, body in _parts(found):
+        wrapped = body if isinstance(body, list) else textwrap.wrap(body, _WIDTH - 2, break_on_hyphens=False)
+        lines += ["", heading, *(f"  {line}" for line in wrapped)]
+    return "\n".join([*lines, "", found["file"]]) + "\n"
 
-    def part(heading: str, body: object) -> list[str]:
-        if not body:
-            return []
-        lines = body if isinstance(body, list) else textwrap.wrap(str(body), _WIDTH - 2)
-        return ["", heading, *(f"  {line}" for line in lines)]
 
-    experiment = found["next_experiment"]
-    lines = [
-        f"{found['id']}: {found['title']}",
-        f"class {found['class']}, severity at most {found['severity']}, {found['status']}, pack {found['pack']}"
-        + (", disabled" if found["disabled"] else ""),
-        *part("Fires when", found["when"]),
-        *part("At stake (share of the kernel's time)", found["at_stake"]),
-        *part("Why", found["why"]),
-        *part("Next experiment", experiment["change"]),
-        *part("It worked if", experiment["expect"]),
-        *part("Not when", found["limitations"]),
-        *part("Gives way to", ", ".join(found["yields_to"])),
-        *part("In the article", found["article"]),
-        *part("References", found["references"]),
-        *part("Facts", ", ".join(found["facts"])),
-        *part("ncu metrics", ", ".join(found["needs"])),
-        "",
-        found["file"],
-    ]
-    return "\n".join(lines) + "\n"
+def markdown(found: Mapping[str, Any], file: str) -> str:
+    """The page as Markdown with the same text; `file` is where the rule lies in the repository."""
+    lines = [f"# {found['id']}: {found['title']}", "", _kind(found)]
+    code = ("Fires when", "At stake (share of the kernel's time)", "It worked if")
+    for heading, body in _parts(found):
+        rows = (
+            body if isinstance(body, list) else textwrap.wrap(body, 120, break_long_words=False, break_on_hyphens=False)
+        )
+        if heading in code:
+            rows = ["```", *rows, "```"]
+        elif isinstance(body, list):
+            rows = [f"- {row}" for row in rows]
+        lines += ["", f"## {heading}", "", *rows]
+    return "\n".join([*lines, "", f"From `{file}`; written by `tests/gen_rule_pages.py`."]) + "\n"
