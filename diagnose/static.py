@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -621,9 +621,3 @@ def _binary(found: Binary) -> Part:
 def error_parts(error: DiagnoseError) -> list[Any]:
     """A DiagnoseError as plain data, for the pipe between a worker and its parent."""
     return [error.message, error.hint, error.exit_code]
-
-
-def facts_of(kernel: Kernel) -> Mapping[str, Scalar | None]:
-    """Every static fact of a kernel (for tests and tools)."""
-    env = StaticEnv(kernel)
-    return {name: env.lookup(name)[0] for name in static_facts.FACTS}

@@ -240,10 +240,6 @@ def _debug_build(c: Context) -> bool | None:
     return moves / total > 0.40
 
 
-def _instructions(c: Context) -> float | None:
-    return c.number("diagnose__sass_instructions")
-
-
 def _code_bytes(c: Context) -> float | None:
     n = c.number("diagnose__sass_instructions")
     return n * 16 if n is not None else None  # 16 bytes an instruction from sm_70 on
@@ -270,10 +266,6 @@ def _bytes_per_tma(c: Context) -> float | None:
     if not copies or moved is None:
         return None
     return moved / copies
-
-
-def _fp64_share_of_time(c: Context) -> float | None:
-    return c.value("fp64_utilization")
 
 
 def _half_fma(c: Context) -> float | None:

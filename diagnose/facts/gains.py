@@ -195,13 +195,6 @@ def _legacy_mma_best(c: Context) -> float | None:
     return removed_at_best(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
 
 
-def _lanes(c: Context) -> float | None:
-    lanes = c.value("active_lanes")
-    if lanes is None:
-        return None
-    return removed(c, dict.fromkeys(("issue", "fp32", "int", "sfu", "fp64", "lsu"), lanes))
-
-
 def _divergence(c: Context) -> float | None:
     """Idle lanes cost the instructions that full warps would share: worth as much as issue and pipes bind."""
     lanes = c.value("active_lanes")

@@ -96,15 +96,6 @@ class Graph:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def block_of(self) -> list[int]:
-        """Block index of each instruction."""
-        found = [0] * len(self.code.instructions)
-        for number, block in enumerate(self.blocks):
-            for index in range(block.first, block.last + 1):
-                found[index] = number
-        return found
-
-    @cached_property
     def preceding(self) -> list[list[int]]:
         """Blocks that may come before each block."""
         found: list[list[int]] = [[] for _ in self.blocks]

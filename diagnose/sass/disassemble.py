@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from diagnose.collect.find import cuda_tool_version, find_cuda_tool
 from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
-from diagnose.model import SassLine
 
 TIMEOUT_S = 300.0
 MEMORY_BYTES = 8 << 30
@@ -53,10 +52,6 @@ class Instruction(NamedTuple):
     def never(self) -> bool:
         """Whether its predicate is always false: the compiler's padding, not code that runs."""
         return self.predicate == "!PT"
-
-    def sass_line(self) -> SassLine:
-        """The instruction as the rest of the package knows it."""
-        return SassLine(self.pc, self.text, file=self.file, line=self.line)
 
 
 @dataclass(frozen=True)
