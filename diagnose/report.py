@@ -176,7 +176,7 @@ def _fact(fact: Fact) -> Part:
 
 # Parts of a name that differ between builds of the same code: hashes of anonymous namespaces and translation units.
 _UNSTABLE = (
-    (re.compile(r"_GLOBAL__N__?[0-9a-f_]+(?:_\w*?_cu_[0-9a-f]+(?:_\d+)?)?"), "(anonymous namespace)"),
+    (re.compile(r"_GLOBAL__N__?[0-9a-f]+(?:_\w*?_cu_[0-9a-f]+(?:_\d+)?)?"), "(anonymous namespace)"),
     (re.compile(r"<unnamed>"), "(anonymous namespace)"),
     (re.compile(r"_INTERNAL_[0-9a-f]+_\w*?_cu_[0-9a-f]+(?:_\d+)?"), "_INTERNAL_"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0x"),

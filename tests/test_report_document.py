@@ -196,6 +196,11 @@ def test_names_are_compared_without_what_a_build_changes(one: str, other: str) -
     assert report.normalised(one) == report.normalised(other)
 
 
+def test_a_translation_unit_of_another_build_is_the_same() -> None:
+    one, other = "_GLOBAL__N__1a2b3c4d_7_main_cu_5e6f7a8b_1::add", "_GLOBAL__N__ffee0011_7_main_cu_00112233_1::add"
+    assert report.normalised(one) == report.normalised(other) == "(anonymous namespace)::add"
+
+
 @needs_reports
 def test_devices_are_told_apart_by_host_and_number(packs: Any, gemm: KernelProfile) -> None:
     second = recorded.changed(gemm, {"launch__device_id": 1.0})
