@@ -14,6 +14,7 @@ from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import REASONS, distribution
 from diagnose.gpus.catalogue import Architecture
 from diagnose.model import Diagnosis, Limit, SassLine, Series
+from diagnose.occupancy import Block, Residency, resident
 
 Part = dict[str, Any]
 
@@ -446,63 +447,35 @@ def hot(c: Context) -> list[Part]:
 # --- occupancy ---
 
 
-def _up(value: float, unit: int) -> int:
-    return math.ceil(value / unit) * unit
-
-
-class Residency(NamedTuple):
-    """What limits how many blocks fit an SM of an architecture, for a given block."""
-
-    arch: Architecture
-    warps: int
-
-    def blocks(self, registers: int, shared: float) -> int | None:
-        """Blocks that fit an SM: registers are allocated by the warp, shared memory with a reserve, both in units."""
-        arch = self.arch
-        if arch.max_warps_per_sm is None or arch.max_blocks_per_sm is None:
-            return None
-        found = [arch.max_warps_per_sm // self.warps, arch.max_blocks_per_sm]
-        if registers and arch.registers_per_sm and arch.register_unit:
-            a_warp = _up(registers * 32, arch.register_unit)
-            # Each scheduler has its own part of the register file.
-            parts = arch.schedulers or 1
-            found.append(arch.registers_per_sm // parts // a_warp * parts // self.warps)
-        if arch.shared_per_sm and arch.shared_unit:
-            a_block = _up(shared + (arch.shared_reserved_per_block or 0), arch.shared_unit)
-            if a_block:
-                found.append(arch.shared_per_sm // a_block)
-        return min(found)
-
-
 def occupancy_steps(arch: Architecture, limiter: str | None, registers: int, shared: float, block: int) -> list[Part]:
     """The next values of the limiting resource at which more blocks fit, from the present one on."""
-    warps = math.ceil(block / 32)
-    if not arch.known or not warps or arch.max_warps_per_sm is None:
-        return []
-    residency = Residency(arch, warps)
-    present = residency.blocks(registers, shared)
-    if not present:
+
+    def fits(registers: int, shared: int) -> Residency | None:
+        return resident(arch, Block(block, registers, shared))
+
+    present = fits(registers, int(shared))
+    if present is None or not present.blocks:
         return []
 
-    def step(resource: str, at: int, blocks: int) -> Part:
-        return {"resource": resource, "at": at, "occupancy": rounded(blocks * warps / (arch.max_warps_per_sm or 1))}
+    def step(resource: str, at: int, there: Residency) -> Part:
+        return {"resource": resource, "at": at, "occupancy": rounded(there.occupancy)}
 
-    values: Iterable[tuple[int, int | None]]
+    values: Iterable[tuple[int, Residency | None]]
     if limiter == "registers" and registers:
         resource, at = "registers", registers
-        values = ((r, residency.blocks(r, shared)) for r in range(registers // 8 * 8, 15, -8))
+        values = ((r, fits(r, int(shared))) for r in range(registers // 8 * 8, 15, -8))
     elif limiter == "shared memory" and shared:
         resource, at = "shared_bytes", int(shared)
         unit = arch.shared_unit or 128
-        values = ((s, residency.blocks(registers, s)) for s in range(int(shared) // unit * unit, -1, -max(unit, 256)))
+        values = ((s, fits(registers, s)) for s in range(int(shared) // unit * unit, -1, -max(unit, 256)))
     else:
         return []
     steps = [step(resource, at, present)]
-    best = present
-    for value, blocks in values:
-        if blocks is not None and blocks > best:
-            best = blocks
-            steps.append(step(resource, value, blocks))
+    best = present.blocks
+    for value, there in values:
+        if there is not None and there.blocks > best:
+            best = there.blocks
+            steps.append(step(resource, value, there))
             if len(steps) == _STEPS:
                 break
     return steps

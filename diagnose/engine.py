@@ -250,7 +250,7 @@ def _decide(
     if worth:
         best = worth[0]
         ranked = [best, *(f for f in ranked if f is not best)]
-        runner_up = next((s for s in shares[1:]), 0.0)
+        runner_up = shares[1] if len(shares) > 1 else 0.0
         return _from_finding(best, fired, env, _confidence(best.at_stake, False, runner_up, context)), ranked
     if hardware:
         outcome = hardware[0]

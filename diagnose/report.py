@@ -10,6 +10,7 @@ from typing import Any
 
 from diagnose import __version__, details
 from diagnose.details import Part, exact, rounded
+from diagnose.facts import architecture_number
 from diagnose.facts.context import Context
 from diagnose.gpus import catalogue
 from diagnose.model import (
@@ -69,9 +70,8 @@ class _Devices:
 
 def architecture(kernel: KernelProfile) -> str | None:
     """`sm_90`, or None where the report does not say."""
-    major = kernel.number("device__attribute_compute_capability_major")
-    minor = kernel.number("device__attribute_compute_capability_minor")
-    return f"sm_{int(major)}{int(minor or 0)}" if major is not None else None
+    number = architecture_number(kernel)
+    return f"sm_{number}" if number is not None else None
 
 
 def device(kernel: KernelProfile) -> Part:

@@ -16,6 +16,7 @@ from diagnose import api, details, facts, program, report
 from diagnose.errors import DiagnoseError
 from diagnose.gpus.catalogue import architecture
 from diagnose.model import KernelProfile, Profile, Run, Series
+from diagnose.occupancy import Block, resident
 from diagnose.problem import parse
 
 GEMM, TILED = "gemm/mma", "gemm/tiled"
@@ -336,7 +337,8 @@ def test_residency_agrees_with_what_ncu_counted() -> None:
         if block is None or registers is None or shared is None or any(limit is None for limit in limits):
             continue
         reserved = architecture(90).shared_reserved_per_block or 0
-        counted = details.Residency(architecture(90), math.ceil(block / 32)).blocks(int(registers), shared - reserved)
+        found = resident(architecture(90), Block(int(block), int(registers), int(shared - reserved)))
+        counted = found.blocks if found is not None else None
         configured = kernel.number("launch__shared_mem_config_size") or 0
         if limits[1] is not None and configured >= (architecture(90).shared_per_sm or 0) - 4096:
             assert counted == min(limit for limit in limits if limit is not None), name

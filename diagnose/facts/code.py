@@ -109,29 +109,16 @@ def _polling(c: Context) -> float | None:
     return (polls + mix.count(c.kernel.opcodes, "NANOSLEEP")) / sum(c.kernel.opcodes.values())
 
 
-def _tensor_instructions(c: Context) -> float | None:
-    """Executed Tensor instructions by opcode: a little Tensor pipe activity without an MMA opcode is not Tensor work
-    (trap 18).
-    """
-    if not _opcodes(c):
-        return None
-    return mix.count(
-        c.kernel.opcodes,
-        "HMMA",
-        "IMMA",
-        "DMMA",
-        "QMMA",
-        "OMMA",
-        "BMMA",
-        "HGMMA",
-        "QGMMA",
-        "IGMMA",
-        "BGMMA",
-        "UTCHMMA",
-        "UTCQMMA",
-        "UTCIMMA",
-        "UTCOMMA",
-    )
+# A little Tensor pipe activity without an MMA opcode is not Tensor work (trap 18): opcodes decide.
+_MMA = (
+    "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA",
+    "UTCOMMA",
+)  # fmt: skip
+_CONVERSIONS = ("F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I", "FRND", "I2IP", "F2IP")
+_INTEGER = (
+    "IMAD", "IADD3", "IADD", "LEA", "SHF", "LOP3", "VIADD", "UIMAD", "UIADD3", "ULEA", "USHF", "IABS", "ISETP",
+    "UISETP", "SEL",
+)  # fmt: skip
 
 
 def _wgmma_per_wait(c: Context) -> float | None:
@@ -157,10 +144,11 @@ def _fma_per_load(c: Context) -> float | None:
 
 
 def _outer_product(c: Context) -> float | None:
-    """How often a register loaded by LDS or LDG is a multiplicand of an FMA before it is overwritten, on average.
+    """How often a register that LDS or LDG writes is an operand of an FMA behind it, on average.
 
     In an outer product each loaded value is used in many FMAs; in a dot product, a stencil or a filter once or twice.
-    Counted over the code that holds 80 % of the executed FMAs. None without source counters.
+    Counted over instructions that execute at least a quarter as often as the most executed one. None without source
+    counters.
     """
     if not c.kernel.lines:
         c.miss("source counters (SASS by address)")
@@ -326,14 +314,6 @@ def _has_double_data(c: Context) -> bool | None:
     return wide > 0 and converted < 0.1 * double
 
 
-def _conversion_share(c: Context) -> float | None:
-    if not _opcodes(c):
-        return None
-    return mix.count(c.kernel.opcodes, "F2F", "F2I", "I2F", "F2FP", "I2FP", "I2I", "FRND", "I2IP", "F2IP") / sum(
-        c.kernel.opcodes.values()
-    )
-
-
 def _sfu_conversions(c: Context) -> float | None:
     """Conversions of all instructions on the XU pipe (F2F, F2I, I2F, FRND run there with MUFU)."""
     if not _opcodes(c):
@@ -350,27 +330,6 @@ def _integer_on_fma(c: Context) -> float | None:
     integer = mix.count(c.kernel.opcodes, "IMAD", "IDP", "IMUL")
     floating = mix.count(c.kernel.opcodes, "FFMA", "FMUL", "FADD", "HFMA2", "HADD2", "HMUL2")
     return integer / (integer + floating) if integer + floating else 0.0
-
-
-def _index_share(c: Context) -> Scalar | None:
-    """Integer arithmetic (IMAD, IADD3, LEA, SHF, LOP3, their uniform forms) of all instructions."""
-    return _share(
-        "IMAD",
-        "IADD3",
-        "IADD",
-        "LEA",
-        "SHF",
-        "LOP3",
-        "VIADD",
-        "UIMAD",
-        "UIADD3",
-        "ULEA",
-        "USHF",
-        "IABS",
-        "ISETP",
-        "UISETP",
-        "SEL",
-    )(c)
 
 
 def _paths(c: Context) -> str | None:
@@ -426,7 +385,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "tensor_instructions",
         "count",
         "Executed MMA instructions of any path.",
-        _tensor_instructions,
+        _count(*_MMA),
         (_OPCODES,),
         "opcodes",
     ),
@@ -501,13 +460,18 @@ FACTS: tuple[FactDefinition, ...] = (
         "opcodes",
     ),
     FactDefinition(
-        "integer_share", "share", "Integer and address arithmetic of all instructions.", _index_share, (), "opcodes"
+        "integer_share",
+        "share",
+        "Integer and address arithmetic of all instructions.",
+        _share(*_INTEGER),
+        (),
+        "opcodes",
     ),
     FactDefinition(
         "integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"
     ),
     FactDefinition(
-        "conversion_share", "share", "Type conversions of all instructions.", _conversion_share, (), "opcodes"
+        "conversion_share", "share", "Type conversions of all instructions.", _share(*_CONVERSIONS), (), "opcodes"
     ),
     FactDefinition(
         "conversions_on_sfu",

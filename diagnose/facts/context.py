@@ -69,12 +69,6 @@ class Context:
             return None
         return min(value / 100, 1.0)
 
-    def text(self, name: str) -> str | None:
-        value = self.kernel.text(name)
-        if value is None:
-            self.miss(name)
-        return value
-
     def miss(self, name: str) -> None:
         if self._missing:
             self._missing[-1].add(name)

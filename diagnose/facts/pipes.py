@@ -94,9 +94,7 @@ def _constant_cache(c: Context) -> float | None:
 
 
 def _overlap(c: Context) -> float | None:
-    """How much of the smaller of Tensor and special-function work is not covered by the larger: 1 when they
-    alternate.
-    """
+    """The smaller of Tensor and special-function utilization: what running both at once could hide at most."""
     tensor, sfu = c.value("tensor_utilization"), c.value("sfu_utilization")
     if tensor is None or sfu is None:
         return None
