@@ -6,7 +6,7 @@ from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
-from diagnose.sass.text import parse
+from diagnose.sass.products import outer_product
 
 _OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
 
@@ -144,33 +144,14 @@ def _fma_per_load(c: Context) -> float | None:
 
 
 def _outer_product(c: Context) -> float | None:
-    """How often a register that LDS or LDG writes is an operand of an FMA behind it, on average.
-
-    In an outer product each loaded value is used in many FMAs; in a dot product, a stencil or a filter once or twice.
-    Counted over instructions that execute at least a quarter as often as the most executed one. None without source
-    counters.
+    """As the outer product of static analysis, over the instructions that execute at least a quarter as often as the
+    most executed one: the inner loop. None without source counters.
     """
     if not c.kernel.lines:
         c.miss("source counters (SASS by address)")
         return None
-    uses = loads = 0.0
-    live: set[str] = set()
-    fma_like = {"FFMA", "HFMA2", "DFMA", "IMAD", "IDP"}
     most = max((line.executed or 0.0 for line in c.kernel.lines), default=0.0)
-    for line in c.kernel.lines:
-        executed = line.executed or 0.0
-        # The inner loop executes far more often than what surrounds it.
-        if executed < 0.25 * most:
-            continue
-        instruction = parse(line.text)
-        if instruction is None:
-            continue
-        if instruction.base in fma_like:
-            uses += len(instruction.sources & live)
-        elif instruction.base in {"LDS", "LDG"}:
-            live |= instruction.destinations
-            loads += len(instruction.destinations)
-    return uses / loads if loads else 0.0
+    return outer_product(line.text for line in c.kernel.lines if (line.executed or 0.0) >= 0.25 * most)
 
 
 # Instructions of one software sequence, from nvcc 13.0 listings (sm_70 to sm_120 alike within a few).
@@ -402,7 +383,7 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition(
         "fma_uses_per_loaded_value",
         "ratio",
-        "FMA uses of each loaded register in the hot code.",
+        "Products of each loaded value with another one in the hot code.",
         _outer_product,
         ("inst_executed",),
         "lines",

@@ -15,7 +15,7 @@ from diagnose.expr import Reading as Value
 from diagnose.facts import CATALOGUE
 from diagnose.facts.context import Context
 from diagnose.model import KernelProfile, SassLine, Scalar
-from diagnose.sass import mix, pathtable
+from diagnose.sass import mix, pathtable, products
 from diagnose.sass.cfg import COPIES, MMA, WGMMA, Graph, Loop, category, graph
 from diagnose.sass.disassemble import Code, Instruction
 from diagnose.sass.elf import KernelResources
@@ -396,47 +396,9 @@ def staged_reuse(kernel: Kernel) -> float:
     return loaded / stored if stored else 0.0
 
 
-_FMA = frozenset({"FFMA", "HFMA2", "DFMA", "FFMA2"})
-_UNPACK = frozenset({"HADD2", "PRMT", "SHL", "IMAD", "LOP3", "SHF", "F2F", "MOV", "HMUL2", "I2F", "F2FP"})
-
-
 def outer_product(kernel: Kernel) -> float:
-    """How often a loaded value of the main loop is multiplied by another loaded one into an accumulator.
-
-    In an outer product that is the tile's edge (4 to 16); in element-wise work, a softmax or a stencil 0 to 2. A value
-    unpacked from 16 bit counts as loaded.
-    """
-    if kernel.loop is None:
-        return 0.0
-    loaded: set[str] = set()
-    used: Counter[str] = Counter()
-    generation: Counter[str] = Counter()
-    for i in kernel.hot:
-        parsed = parse(i.text)
-        if parsed is None or i.opcode.startswith("HFMA2.MMA"):
-            continue
-        if i.base in {"LDS", "LDG", "LD"}:
-            for name in _written(i, parsed.destinations):
-                loaded.add(name)
-                generation[name] += 1
-        elif i.base in _FMA:
-            operands = [part.strip().lstrip("-|").split(".")[0].rstrip("|") for part in _operands(i)]
-            if len(operands) >= 4 and operands[0] == operands[3] and {operands[1], operands[2]} <= loaded:
-                for name in operands[1:3]:
-                    used[f"{name} {generation[name]}"] += 1
-            loaded -= parsed.destinations
-        elif i.base in _UNPACK and parsed.sources & loaded:
-            for name in _written(i, parsed.destinations):
-                loaded.add(name)
-                generation[name] += 1
-        else:
-            loaded -= parsed.destinations
-    # Of the values that are multiplied at all: a loop may load others.
-    return sum(used.values()) / len(used) if len(used) >= 4 else 0.0
-
-
-def _operands(instruction: Instruction) -> list[str]:
-    return instruction.text[instruction.text.index(instruction.opcode) + len(instruction.opcode) :].split(",")
+    """Products of each loaded value of the main loop with another one; 0 without a loop."""
+    return products.outer_product(i.text for i in kernel.hot) if kernel.loop is not None else 0.0
 
 
 def mma_tile_elements(kernel: Kernel) -> int | None:
