@@ -281,7 +281,7 @@ def test_a_build_is_cached_by_content(root: Path, nvcc: Path, tmp_path: Path, mo
     naive = load_kernels(root)["gemm/naive"]
     first = build_kernel(naive, progress=told.append)
     assert os.access(first, os.X_OK) and first.is_relative_to(tmp_path / "cache") and len(told) == 1
-    assert "-O3 -lineinfo -std=c++17 -arch=sm_90a -DX=1" in (tmp_path / "nvcc.log").read_text()
+    assert "-O3 -lineinfo -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DX=1" in (tmp_path / "nvcc.log").read_text()
     assert build_kernel(naive) == first and built_times(tmp_path) == 1
     builds = {first, build_kernel(naive, "sm_80")}
     naive.source.write_text("int main() { return 1; }\n")

@@ -343,7 +343,10 @@ def build_kernel(
             EXIT_NOTHING_MEASURED,
         )
     chosen = choose_arch(kernel, _device_capability() if arch is None else None, arch)
-    flags = [*BASE_FLAGS, f"-arch={chosen}", *kernel.nvcc_flags, *_wheel_flags(nvcc)]
+    # -arch=sm_90a would add a pass for plain sm_90, which refuses wgmma; -arch=sm_80 adds the PTX for newer devices.
+    specific = f"-gencode=arch={chosen.replace('sm_', 'compute_')},code={chosen}"
+    target = f"-arch={chosen}" if chosen[-1].isdigit() else specific
+    flags = [*BASE_FLAGS, target, *kernel.nvcc_flags, *_wheel_flags(nvcc)]
     key = _key(kernel, flags, cuda_tool_version(nvcc))
     built = cache_folder() / key / kernel.source.stem  # variants of one source share the program
     if os.access(built, os.X_OK) and built.is_file():
