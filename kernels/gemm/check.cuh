@@ -1,28 +1,31 @@
-// The reference of the GEMM ladder: C = A (m x k) * B (k x n), all row-major.
+// The reference of the GEMM ladder: C = A (m x k) * B (k x n), all row-major. The Hopper steps take B as its transpose (n x k):
+// wgmma and the copy engine read both operands along K, as of a linear layer's weights.
 #pragma once
 
 #include "../common.cuh"
 
 // Double precision, for the rows named in `rows` only: the whole product would take longer than the kernel under test.
-template <class T>
+template <bool TransposedB, class T>
 __global__ void diagnose_reference(const T* a, const T* b, const int* rows, double* c, int n, int k) {
     int col = blockIdx.x * blockDim.x + threadIdx.x;
     if (col >= n) return;
     const T* row = a + size_t(rows[blockIdx.y]) * k;
     double sum = 0;
-    for (int i = 0; i < k; ++i) sum += double(float(row[i])) * double(float(b[size_t(i) * n + col]));
+    for (int i = 0; i < k; ++i)
+        sum += double(float(row[i])) * double(float(b[TransposedB ? size_t(col) * k + i : size_t(i) * n + col]));
     c[size_t(blockIdx.y) * n + col] = sum;
 }
 
-template <class In, class Out>
+// One random row of every band of 64, and 64 rows at least: no tile of a kernel goes unseen.
+template <bool TransposedB = false, class In, class Out>
 double gemm_error(const In* a, const In* b, const Out* c, int m, int n, int k, unsigned long long seed) {
     std::mt19937_64 random(seed);
-    std::vector<int> rows(64);
-    for (int& row : rows) row = int(random() % m);
+    std::vector<int> rows(std::max(64, (m + 63) / 64));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = int((i * m + random() % m) / rows.size());
     int* dev_rows = device_alloc<int>(rows.size());
     double* dev_ref = device_alloc<double>(rows.size() * n);
     CHECK_CUDA(cudaMemcpy(dev_rows, rows.data(), rows.size() * sizeof(int), cudaMemcpyHostToDevice));
-    diagnose_reference<In><<<dim3((n + 255) / 256, unsigned(rows.size())), 256>>>(a, b, dev_rows, dev_ref, n, k);
+    diagnose_reference<TransposedB, In><<<dim3((n + 255) / 256, unsigned(rows.size())), 256>>>(a, b, dev_rows, dev_ref, n, k);
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaDeviceSynchronize());
     std::vector<float> out;

@@ -1,0 +1,97 @@
+// bf16 GEMM: one block a multiprocessor works through many tiles. The order of tiles keeps what runs at one time in L2, the producer
+// already fills the ring for the next tile during the epilogue, and the outputs leave through the copy engine.
+// diagnose: expect tensor-compute
+#include "ring.cuh"
+
+constexpr int kStages = 4, kCluster = 2;
+constexpr int kChunkBytes = 64 * 64 * 2;  // outputs leave in chunks of 64 x 64, two buffers a warpgroup
+using Shared = Layout<kStages, kConsumers * 2 * kChunkBytes>;
+
+// Bands of `band` cluster tiles (2 x 128 rows), column by column within a band: 66 clusters then cover about band x 66 / band tiles.
+struct Order {
+    int rows, columns, band;
+    __device__ __forceinline__ void place(int tile, int& row, int& column) const {
+        int first = tile / (band * columns) * band, height = min(band, rows - first), inside = tile - first * columns;
+        row = first + inside % height;
+        column = inside / height;
+    }
+};
+
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    gemm_persistent(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+                    const __grid_constant__ CUtensorMap map_c, Order order, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    Ring<kStages, kCluster> ring(shared, Shared::barriers);
+    int thread = threadIdx.x % 128, steps = k / kK, rank = hopper::cluster_rank();
+    int tiles = order.rows * order.columns, clusters = gridDim.x / kCluster;
+    if (threadIdx.x == 0) ring.init();
+    hopper::cluster_sync();  // the peer's copies count on this block's barriers
+
+    if (threadIdx.x < 128) {
+        hopper::registers_give<kProducerRegisters>();
+        if (thread == 0) {
+            for (int tile = blockIdx.x / kCluster; tile < tiles; tile += clusters) {
+                int row, column;
+                order.place(tile, row, column);
+                int m0 = (row * kCluster + rank) * kM, n0 = column * kN + rank * (kN / kCluster);
+                for (int step = 0; step < steps; ++step) {
+                    uint64_t* full = &ring.full[ring.slot];
+                    // Empty in both blocks. The peer's half may arrive before this expect: the phase cannot end without it.
+                    hopper::barrier_wait(&ring.empty[ring.slot], ring.phase ^ 1);
+                    hopper::barrier_expect(full, kStageBytes);
+                    hopper::tma_load(ring.stage(), &map_a, full, step * kK, m0);
+                    hopper::tma_load_multicast(ring.stage() + kBytesA + rank * (kBytesB / kCluster), &map_b, full,
+                                               step * kK, n0, (1 << kCluster) - 1);
+                    ring.next();
+                }
+            }
+        }
+    } else {
+        hopper::registers_take<kConsumerRegisters>();
+        int group = threadIdx.x / 128 - 1, lane = thread % 32, line = thread / 32 * 16 + lane % 16;
+        uint32_t buffers = ring.stages + Shared::extra + group * 2 * kChunkBytes;
+        for (int tile = blockIdx.x / kCluster; tile < tiles; tile += clusters) {
+            int row, column;
+            order.place(tile, row, column);
+            int m0 = (row * kCluster + rank) * kM + group * 64, n0 = column * kN;
+            float sum[kN / 2];
+            ring.multiply(sum, steps, group, thread);
+#pragma unroll
+            for (int chunk = 0; chunk < kN / 64; ++chunk) {
+                uint32_t buffer = buffers + chunk % 2 * kChunkBytes;
+                if (thread == 0) hopper::tma_store_wait<1>();  // the store before the last has left this buffer
+                hopper::named_barrier(1 + group, 128);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const float* d = sum + chunk * 32 + j * 8;
+                    hopper::stmatrix(buffer + line * 128 + ((2 * j + lane / 16) ^ (line % 8)) * 16, pack_bf16(d[0], d[1]),
+                                     pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]), pack_bf16(d[6], d[7]));
+                }
+                hopper::shared_visible_to_async();
+                hopper::named_barrier(1 + group, 128);
+                if (thread == 0) {
+                    hopper::tma_store(&map_c, buffer, n0 + chunk * 64, m0);
+                    hopper::tma_store_commit();
+                }
+            }
+        }
+        if (thread == 0) hopper::tma_store_wait<0>();
+    }
+    hopper::cluster_sync();  // the peer may still copy into this block and signal its barriers
+}
+
+int main(int argc, char** argv) {
+    Args args(argc, argv);
+    long long band = args.get("band", 8);
+    require(band > 0 && band <= 512, "--band must be between 1 and 512");
+    return gemm_program("gemm/persistent", args, kM * kCluster, [=](const Operands& o) {
+        allow_shared(gemm_persistent, Shared::bytes);
+        CUtensorMap map_a = bf16_map(o.a, o.m, o.k, kM), map_b = bf16_map(o.b, o.n, o.k, kN / kCluster);
+        CUtensorMap map_c = bf16_map(o.c, o.m, o.n, 64);
+        Order order{o.m / (kM * kCluster), o.n / kN, int(band)};
+        int multiprocessors = 0;
+        CHECK_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+        int grid = std::min(multiprocessors / kCluster, order.rows * order.columns) * kCluster;
+        return [=] { gemm_persistent<<<grid, kThreads, Shared::bytes>>>(map_a, map_b, map_c, order, o.k); };
+    });
+}
