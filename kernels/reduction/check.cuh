@@ -42,3 +42,14 @@ inline size_t reduction_size(Args& args, long long def) {
     require(n >= 4 && n <= (1ll << 34) && n % 4 == 0, "--n must be a multiple of 4 between 4 and 2^34");
     return size_t(n);
 }
+
+// One full wave: as many blocks as the GPU holds at once.
+template <class K>
+unsigned resident_blocks(K kernel, int threads) {
+    int device = 0, sms = 0, resident = 0;
+    CHECK_CUDA(cudaGetDevice(&device));
+    CHECK_CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+    CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, 0));
+    require(resident > 0, "the kernel does not fit this GPU");
+    return unsigned(sms * resident);
+}
