@@ -30,13 +30,15 @@ __device__ __forceinline__ void barrier_expect(uint64_t* bar, uint32_t bytes) {
 __device__ __forceinline__ void barrier_arrive(uint64_t* bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(bar)) : "memory");
 }
-// Arrives at the barrier that lies at the same place in block `rank` of the cluster (the own block too).
+// Arrives at the barrier that lies at the same place in block `rank` of the cluster (the own block too). It orders nothing
+// across blocks: .release.cluster would put a fence of the whole GPU before every arrival, which a release of memory that was only
+// read does not need.
 __device__ __forceinline__ void barrier_arrive_at(uint64_t* bar, uint32_t rank) {
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
         "}" ::"r"(address(bar)),
         "r"(rank)
         : "memory");
