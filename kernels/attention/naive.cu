@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
     args.done();
     int heads = shape.heads(), s = shape.s, d = shape.d;
     require(pass == "scores" || pass == "softmax" || pass == "values", "--pass must be scores, softmax or values");
+    require(shape.group() == 1, "--kv_heads must be --h here");
     require(s == 1024 || s == 2048 || s == 4096, "--s must be 1024, 2048 or 4096");
 
     size_t n = shape.elements(), rows = size_t(heads) * s;

@@ -74,7 +74,7 @@ __device__ inline void produce(const CUtensorMap& map_q, const CUtensorMap& map_
     if (atomicAdd(counter + 1, 1u) == gridDim.x - 1) counter[0] = counter[1] = 0;
 }
 
-template <int D, bool Causal, bool PingPong>
+template <int D, bool Causal, bool PingPong, bool Late>
 __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, uint32_t shared_q, uint32_t shared_k,
                                uint32_t shared_v, int s, int heads, int section, int stages, float scale_log2) {
     constexpr uint32_t kTileBytes = kKeys * D * 2, kOwnBytes = 64 * D * 2;
@@ -127,24 +127,29 @@ __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, u
             multiply_keys<D>(score, own_q, 64, shared_k + k.slot * kTileBytes);
             wgmma_commit();
             barrier_wait(&bar.v_full[v.slot], v.parity);
+            if (Late) rescale(result, shrink);  // while Q K^T runs
+            pin(result);
             wgmma_fence();
             multiply_values<D>(result, weight, shared_v + v.slot * kTileBytes);
             wgmma_commit();
             if (PingPong) named_barrier_arrive(2 - own, 128 * kGroups);
             wgmma_wait<1>();
             pin(score);
-            release(&bar.k_empty[k.slot]);
-            k.next(stages);
             if (tile == 0) release(&bar.q_empty[own]);
             softmax_step(score, largest, total, shrink, scale_log2);
+            // ptxas sees nothing that keeps the next wait behind the softmax, and moves it in front, where P V would not
+            // overlap. So the release of K is made to depend on the sums: they are positive, their sign bit is 0.
+            release(&bar.k_empty[k.slot + (__float_as_uint(fminf(total[0], total[1])) >> 31)]);
+            k.next(stages);
             wgmma_wait<0>();
             pin(result);
             release(&bar.v_empty[v.slot]);
             v.next(stages);
             pack_weights(weight, score);
-            rescale(result, shrink);
+            if (!Late) rescale(result, shrink);
         }
         barrier_wait(&bar.v_full[v.slot], v.parity);
+        if (Late) rescale(result, shrink);
         pin(result);
         wgmma_fence();
         multiply_values<D>(result, weight, shared_v + v.slot * kTileBytes);
@@ -159,7 +164,7 @@ __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, u
     if (PingPong && own == 0) named_barrier(1, 128 * kGroups);
 }
 
-template <int D, bool Causal, bool PingPong>
+template <int D, bool Causal, bool PingPong, bool Late>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_specialised(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                           const __grid_constant__ CUtensorMap map_v, __nv_bfloat16* __restrict__ out, int s, int heads,
@@ -186,21 +191,23 @@ __global__ void __launch_bounds__(kThreads, 1)
                                counter);
     } else {
         registers_take<kConsumerRegisters>();
-        consume<D, Causal, PingPong>(out, bar, shared_q, shared_k, shared_v, s, heads, section, stages, scale_log2);
+        consume<D, Causal, PingPong, Late>(out, bar, shared_q, shared_k, shared_v, s, heads, section, stages, scale_log2);
     }
 }
 
 template <int D, bool Causal>
-auto choose(bool pingpong) {
-    return pingpong ? attention_specialised<D, Causal, true> : attention_specialised<D, Causal, false>;
+auto choose(bool pingpong, bool late) {
+    return pingpong ? (late ? attention_specialised<D, Causal, true, true> : attention_specialised<D, Causal, true, false>)
+                    : (late ? attention_specialised<D, Causal, false, true> : attention_specialised<D, Causal, false, false>);
 }
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
     Attention attention(args);
-    long long pingpong = args.get("pingpong", 1), stages = args.get("stages", 2);
+    long long pingpong = args.get("pingpong", 1), late = args.get("late", 0), stages = args.get("stages", 2);
     args.done();
     require(pingpong == 0 || pingpong == 1, "--pingpong must be 0 or 1");
+    require(late == 0 || late == 1, "--late must be 0 or 1");
     require(stages >= 1 && stages <= kMaxStages, "--stages must be between 1 and 3");
     attention.fill();
     const AttentionShape& shape = attention.shape;
@@ -210,8 +217,8 @@ int main(int argc, char** argv) {
     CUtensorMap map_q = panel_map(attention.q, rows, d, 64);
     CUtensorMap map_k = panel_map(attention.k, rows / shape.group(), d, kKeys);
     CUtensorMap map_v = panel_map(attention.v, rows / shape.group(), d, kKeys);
-    auto kernel = d == 64 ? (attention.causal ? choose<64, true>(pingpong) : choose<64, false>(pingpong))
-                          : (attention.causal ? choose<128, true>(pingpong) : choose<128, false>(pingpong));
+    auto kernel = d == 64 ? (attention.causal ? choose<64, true>(pingpong, late) : choose<64, false>(pingpong, late))
+                          : (attention.causal ? choose<128, true>(pingpong, late) : choose<128, false>(pingpong, late));
     int bytes = (kQueries + int(stages) * 2 * kKeys) * d * 2 + 1024;
     CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 

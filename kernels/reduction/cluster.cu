@@ -10,7 +10,7 @@ namespace cg = cooperative_groups;
 
 constexpr int kBlock = 512, kLoads = 8, kMaxCluster = 8;
 
-__global__ void __launch_bounds__(kBlock) reduce_cluster(const float4* __restrict__ in, float* out, size_t vectors) {
+__global__ void __launch_bounds__(kBlock, 2) reduce_cluster(const float4* __restrict__ in, float* out, size_t vectors) {
     __shared__ float scratch[kBlock / 32], sent[kMaxCluster];
     cg::cluster_group cluster = cg::this_cluster();
     size_t stride = size_t(gridDim.x) * kBlock, i = size_t(blockIdx.x) * kBlock + threadIdx.x;
@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kBlock) reduce_cluster(const float4* __restric
         float4 v[kLoads];
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) v[j] = __ldcs(in + i + j * stride);
+        loaded(v);
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) sums[j] += sum4(v[j]);
     }

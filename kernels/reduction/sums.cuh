@@ -30,3 +30,10 @@ __device__ inline float block_reduce(float value, Op op, float (&scratch)[Thread
 }
 
 __device__ inline float sum4(float4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+// All of these have been loaded before any is used: without this the compiler, short of nothing, spreads the loads out.
+template <int N>
+__device__ inline void loaded(float4 (&v)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(v[i].x), "+f"(v[i].y), "+f"(v[i].z), "+f"(v[i].w));
+}

@@ -6,7 +6,7 @@
 
 constexpr int kBlock = 512, kLoads = 8;
 
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kBlock, 2)
     reduce_vectorised(const float4* __restrict__ in, float* partial, unsigned* ended, float* out, size_t vectors) {
     __shared__ float scratch[2][kBlock / 32];
     __shared__ bool last;
@@ -16,6 +16,7 @@ __global__ void __launch_bounds__(kBlock)
         float4 v[kLoads];
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) v[j] = __ldcs(in + i + j * stride);
+        loaded(v);
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) sums[j] += sum4(v[j]);
     }
