@@ -30,12 +30,14 @@ PROGRAMS = {
 }
 RESULT = re.compile(r"\| ([\d.]+) us \| ([\d.e+-]+) (TFLOP/s|GB/s) \|")
 
+ROWS = ["--rows 5 --columns 1024", "--rows 300 --columns 16384", "--rows 7 --columns 2048 --variant unfused"]
 # Small shapes for the check, by program: one tile, two, an odd number, several heads, groups, and every option.
 SMALL = {
     "attention/naive": ["--s 1024 --b 1 --h 2"],
     "attention/fused": ["--s 128", "--s 384 --causal 1", "--s 1024 --d 64 --causal 1"],
     "attention/tma": [
-        "--s 128", "--s 256 --causal 1", "--s 384 --d 64", "--s 640 --causal 1 --h 8 --kv_heads 2", "--s 2048 --d 64 --causal 1",
+        "--s 128", "--s 256 --causal 1", "--s 384 --d 64", "--s 640 --causal 1 --h 8 --kv_heads 2",
+        "--s 2048 --d 64 --causal 1",
     ],
     "attention/specialised": [
         "--s 128 --b 1 --h 1", "--s 128 --causal 1", "--s 256 --causal 1", "--s 384", "--s 384 --d 64 --causal 1",
@@ -51,8 +53,8 @@ SMALL = {
     "reduction/scalar": ["--n 4", "--n 1000004"],
     "reduction/vectorised": ["--n 4", "--n 1000004", "--n 33554432"],
     "reduction/cluster": ["--n 4", "--n 1000004 --cluster 8", "--n 33554432 --cluster 2", "--n 1000004 --cluster 1"],
-    "reduction/softmax": ["--rows 5 --columns 1024", "--rows 300 --columns 16384", "--rows 7 --columns 2048 --variant unfused"],
-    "reduction/rmsnorm": ["--rows 5 --columns 1024", "--rows 300 --columns 16384", "--rows 7 --columns 2048 --variant unfused"],
+    "reduction/softmax": ROWS,
+    "reduction/rmsnorm": ROWS,
 }  # fmt: skip
 
 GRADED = "--b 4 --h 16 --s 4096 --d 128 --causal 1"
