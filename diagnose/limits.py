@@ -161,19 +161,24 @@ def compute(c: Context) -> tuple[Limit, ...]:
     return tuple(sorted(found, key=lambda limit: (-limit.utilization, ORDER.index(limit.resource))))
 
 
-def binding(limits: tuple[Limit, ...], reads_operands: bool = False) -> Limit | None:
-    """The limit that binds: the largest; within TIE of it, the one that does the useful work (ORDER).
+def competing(limits: tuple[Limit, ...], reads_operands: bool) -> tuple[Limit, ...]:
+    """The limits that can bind.
 
     `reads_operands`: the kernel's wgmma read shared memory themselves; that traffic is part of the Tensor work, so the
     L1 / shared-memory pipe does not bind beside a Tensor pipe that is of the same order (contract, tensor-compute).
     """
+    if not reads_operands:
+        return limits
+    tensor = next((limit.utilization for limit in limits if limit.resource == "tensor"), 0.0)
+    return tuple(limit for limit in limits if limit.resource != "l1" or tensor < 0.6 * limit.utilization) or limits
+
+
+def binding(limits: tuple[Limit, ...]) -> Limit | None:
+    """The limit that binds of those that compete: the largest; within TIE of it, the one that does the useful work
+    (ORDER).
+    """
     if not limits:
         return None
-    tensor = next((limit.utilization for limit in limits if limit.resource == "tensor"), 0.0)
-    if reads_operands:
-        limits = (
-            tuple(limit for limit in limits if limit.resource != "l1" or tensor < 0.6 * limit.utilization) or limits
-        )
     most = max(limit.utilization for limit in limits)
     close = [limit for limit in limits if limit.utilization >= most - TIE]
     found = min(close, key=lambda limit: ORDER.index(limit.resource))

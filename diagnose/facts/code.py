@@ -7,6 +7,7 @@ from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
 from diagnose.sass.products import outer_product
+from diagnose.sass.routines import executed_in_routines
 
 _OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
 
@@ -173,7 +174,8 @@ def _software_path(c: Context) -> float | None:
     - pow, exp of large ranges, sin and cos reduce their range with F2I.NTZ or FRND around 40 instructions of
       polynomial;
     - IEEE float division checks its operands (FCHK), double division and square root start from RCP64H or RSQ64H;
-    - 64-bit division and slow paths are calls.
+    - 64-bit division and slow paths are calls: what their routines executed where source counters show it, else an
+      estimate for each call.
     """
     if not _opcodes(c):
         return None
@@ -186,12 +188,14 @@ def _software_path(c: Context) -> float | None:
     floating = mix.count(c.kernel.opcodes, "FFMA", "FMUL", "FADD", "DFMA", "DMUL")
     # A rounding with a polynomial behind it (10 or more operations) reduces a range; else it converts a value.
     reductions = rounded if rounded > 0 and floating >= 10 * rounded else 0.0
-    calls = mix.count(c.kernel.opcodes, "CALL.REL")
+    called = executed_in_routines(c.kernel.lines) if c.kernel.lines else None
+    if called is None:
+        called = mix.count(c.kernel.opcodes, "CALL.REL") * _CALLED
     estimate = (
         converted * _DIVISION
         + invariant * _INVARIANT_DIVISION
         + reductions * _RANGE_REDUCTION
-        + calls * _CALLED
+        + called
         + mix.count(c.kernel.opcodes, "FCHK") * _FLOAT_DIVISION
         + mix.count(c.kernel.opcodes, "MUFU.RCP64H", "MUFU.RSQ64H") * _DOUBLE_DIVISION
     )

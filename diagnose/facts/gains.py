@@ -3,7 +3,8 @@
 Two arguments, both from the limits model and never from the size of a stall bar alone:
 
 - *Waste on a resource*: the same bounds with the waste removed. T_after / T >= max(U'), and a kernel that reaches the
-  fraction max(U) of its bound today is expected to reach the same fraction afterwards: 1 - max(U') / max(U).
+  fraction max(U) of its bound today is expected to reach the same fraction afterwards, or more, as the waiting that
+  the wasted work caused goes with it: 1 - max(U') / reached.
 - *Waiting that nothing covers*: the exposed share of time, but no more than what the binding resource leaves: 1 -
   max(U).
 """
@@ -13,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diagnose.facts.context import Compute, Context, FactDefinition
-from diagnose.facts.pipes import all_limits
+from diagnose.facts.pipes import all_limits, competing
 from diagnose.model import Scalar
 
 # A fixed kernel reaches about this share of its binding ceiling: what healthy kernels in the recorded reports reach
 # (copies, reductions and library GEMMs sit at 0.88 to 1.0 of their limit).
 ACHIEVABLE = 0.90
+
+COMMON = 0.80  # three of four healthy kernels in the recorded reports reach this share of their binding ceiling
+NOISE = 0.05  # run-to-run differences of profiled kernels are 1 to 5 % (field notes)
 
 # wgmma's peak over warp-level mma's on sm_90: 4096 against 2730.7 bf16 operations a cycle and SM (ncu's own peaks).
 MMA_OF_WGMMA = 2 / 3
@@ -26,18 +30,23 @@ MMA_OF_WGMMA = 2 / 3
 
 def removed(c: Context, factors: Mapping[str, float]) -> float | None:
     """At stake when the work of each resource is multiplied by its factor (1 when absent)."""
-    limits = all_limits(c)
+    limits = competing(c)
     if not limits:
         return None
     # A kernel that uses its ceiling in full today is expected to use the next one as healthy kernels do.
     before = min(max(limit.utilization for limit in limits), ACHIEVABLE)
     after = max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits)
-    return max(0.0, 1 - after / before) if before > 0 else 0.0
+    if before <= 0:
+        return 0.0
+    # What the work makes warps wait for goes with the work, in proportion: the nearer to all of it, the nearer to the
+    # use that healthy kernels make of their ceiling.
+    gone = max(0.0, 1 - after / before)
+    return max(0.0, 1 - after / (before + (ACHIEVABLE - before) * gone))
 
 
 def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
     """The most that can be at stake: the next bound itself, reached in full."""
-    limits = all_limits(c)
+    limits = competing(c)
     if not limits:
         return None
     return max(0.0, 1 - max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits))
@@ -45,13 +54,15 @@ def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
 
 def bounded(c: Context, share: float | None) -> float | None:
     """A waiting share, limited by what the binding resource leaves when it is used as well as healthy kernels use
-    it.
+    it. Nothing where the kernel is one of them already: their waits look the same.
     """
     top = c.value("top_utilization")
     if share is None:
         return None
     if top is None:
         return share
+    if 1 - top / COMMON < NOISE:
+        return 0.0
     return max(0.0, min(share, 1 - top / ACHIEVABLE))
 
 

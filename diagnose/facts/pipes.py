@@ -34,8 +34,13 @@ def utilization(resource: str) -> Compute:
     return compute
 
 
+def competing(c: Context) -> tuple[Limit, ...]:
+    """The limits that can bind this kernel: shared memory that wgmma reads itself is part of the Tensor work."""
+    return limits.competing(all_limits(c), mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA") > 0)
+
+
 def _binding(c: Context) -> str | None:
-    limit = limits.binding(all_limits(c), mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA") > 0)
+    limit = limits.binding(competing(c))
     if limit is None:
         c.miss("any throughput metric (Speed of Light)")
     return limit.resource if limit else None
