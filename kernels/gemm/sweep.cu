@@ -18,7 +18,8 @@ constexpr int kM = 128, kRowBytes = 128, kConsumers = 2;
 constexpr int kSharedLimit = 227 * 1024;  // of a block on sm_90
 
 struct Choice {
-    int stages, width, cluster, producers;  // width: bytes of K that lie together, the swizzle's (16 without)
+    int stages, cluster, producers;
+    int width, shift;  // bytes of K that lie together: the swizzle's, 16 without; width is 1 << shift
     Swizzle swizzle;
     const float* bias;  // null: plain product
 };
@@ -29,10 +30,10 @@ constexpr int kElementBytes = T == Type::e4m3 ? 1 : T == Type::bf16 ? 2 : 4;
 // A stage's operand of `rows` rows lies in chunks of width bytes of K: [128 / width][rows][width].
 struct Operand {
     uint32_t chunk;  // bytes of a chunk
-    int width, shift;  // width is 1 << shift
+    int width, shift;
     Swizzle swizzle;
     __device__ __forceinline__ Operand(int rows, const Choice& choice)
-        : chunk(rows * choice.width), width(choice.width), shift(31 - __clz(choice.width)), swizzle(choice.swizzle) {}
+        : chunk(rows * choice.width), width(choice.width), shift(choice.shift), swizzle(choice.swizzle) {}
     // Byte `x` of K in row 0, before the swizzle.
     __device__ __forceinline__ uint32_t at(int x) const { return (x >> shift) * chunk + (x & (width - 1)); }
     // What wgmma reads in one step (32 bytes of K) from row `row` on, a multiple of 8.
@@ -213,12 +214,11 @@ int run(const Request& r, double tolerance) {
     fill_uniform(bias, r.n, r.key + 2, -8, 8);
     poison(c, size_t(r.m) * r.n * sizeof(bf16));
 
-    Choice choice{r.stages, r.swizzle ? r.swizzle : 16, r.cluster, r.producers,
-                  r.swizzle == 128  ? Swizzle::b128
-                  : r.swizzle == 64 ? Swizzle::b64
-                  : r.swizzle == 32 ? Swizzle::b32
-                                    : Swizzle::none,
-                  r.epilogue == 1 ? bias : nullptr};
+    Swizzle swizzle = r.swizzle == 128 ? Swizzle::b128 : r.swizzle == 64 ? Swizzle::b64 : Swizzle::b32;
+    if (r.swizzle == 0) swizzle = Swizzle::none;
+    int width = hopper::swizzle_bytes(swizzle), shift = 0;
+    while (1 << shift < width) ++shift;
+    Choice choice{r.stages, r.cluster, r.producers, width, shift, swizzle, r.epilogue == 1 ? bias : nullptr};
     CUtensorMapDataType type = T == Type::e4m3   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                : T == Type::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
