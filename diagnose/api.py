@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnose import engine, facts, installed, problem, program
+from diagnose import budget, engine, facts, installed, problem, program
 from diagnose.bundled import bundled
 from diagnose.collect.find import find_ncu
 from diagnose.collect.plan import Plan, Selection
@@ -420,7 +420,7 @@ def diagnose_reference_kernel(
 def check_gates(gates: Sequence[str], packs: Sequence[Pack]) -> None:
     """Raises for a `--fail-on` value that can never hold."""
     rules = {rule.id for pack in packs for rule in pack.rules} | set(program.RULES)
-    known = {*CLASSES, *SEVERITIES, *rules, "target"}
+    known = {*CLASSES, *SEVERITIES, *rules, "target", "regression"}
     for gate in gates:
         if gate not in known:
             raise DiagnoseError(
@@ -434,7 +434,9 @@ def gates_that_hold(document: Mapping[str, Any], gates: Sequence[str]) -> list[s
     """The gates that hold, each with what holds it.
 
     A class holds where a verdict, or a finding of warning or worse, is of that class; a severity where a finding is
-    that bad or worse; a rule where it is a verdict or a finding of any severity; `target` where a program failed.
+    that bad or worse; a rule where it is a verdict or a finding of any severity; `target` where a program failed;
+    `regression` where a kernel is slower than in the baseline. What is accepted, or known from the baseline, does not
+    count.
     """
     held = []
     for gate in gates:
@@ -449,12 +451,16 @@ def _holds(document: Mapping[str, Any], gate: str) -> str | None:
         return next(
             (f"the program ended with status {r['target_exit']}" for r in document["runs"] if r["target_exit"]), None
         )
+    if gate == "regression":
+        slower = (document.get("baseline") or {}).get("slower") or ()
+        return next((f"{k['name']} takes {k['after_us'] / k['before_us']:.2f} times as long" for k in slower), None)
     places = [(k["name"], k["verdict"], k["findings"]) for k in document["kernels"]]
     places.append(("the program", None, document["program"]["findings"]))
     for name, verdict, findings in places:
-        open_ = [one for one in findings if not one.get("accepted")]
-        accepted = {one["rule"] for one in findings if one.get("accepted")}
-        if verdict and verdict["rule"] not in accepted and gate in (verdict["class"], verdict["rule"]):
+        closed = {one["rule"] for one in findings if one.get("accepted") or one.get("baseline") == "known"}
+        open_ = [one for one in findings if one["rule"] not in closed]
+        known = verdict is not None and (verdict["rule"] in closed or verdict.get("baseline") == "known")
+        if verdict and not known and gate in (verdict["class"], verdict["rule"]):
             return f"{name} is {verdict['rule']} ({verdict['class']})"
         for one in open_:
             bad = SEVERITIES.index(one["severity"])
@@ -468,10 +474,18 @@ def _holds(document: Mapping[str, Any], gate: str) -> str | None:
     return None
 
 
+def budgets_broken(document: Mapping[str, Any], kept: bool | None = False) -> list[str]:
+    """The budgets that are broken, as sentences; with `kept` None those for which nothing was measured."""
+    return [f"budget: {budget.told(row)}" for row in document.get("budgets") or () if row["kept"] is kept]
+
+
 def exit_code(document: Mapping[str, Any], gates: Sequence[str] = ()) -> int:
-    """0, 1 where a gate holds, 3 where nothing could be said about any kernel."""
-    if gates_that_hold(document, gates):
+    """0, 1 where a gate holds or a budget is broken, 3 where nothing could be said about any kernel or any budget that
+    was asked for could not be measured: a gate that measured nothing must not pass."""
+    if gates_that_hold(document, gates) or budgets_broken(document):
         return EXIT_GATE
+    if budgets_broken(document, None):
+        return EXIT_NOTHING_MEASURED
     if all(kernel["verdict"]["class"] == "unknown" for kernel in document["kernels"]):
         return EXIT_NOTHING_MEASURED
     return EXIT_OK

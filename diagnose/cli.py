@@ -87,6 +87,9 @@ def job(
     fail_on: list[str] = typer.Option(
         [], "--fail-on", metavar="X", help="Exit 1 if X holds: class, severity or worse, rule, target (repeatable)."
     ),
+    baseline: str = typer.Option(
+        None, "--baseline", metavar="FILE", help="JSON or report: what is in it does not count for --fail-on."
+    ),
     problem: str = typer.Option(
         None, "--problem", metavar="SPEC", help="gemm:M,N,K,TYPE or attention:B,H,SQ,SK,D,causal or bytes=N,flops=N."
     ),
@@ -125,6 +128,7 @@ def job(
             rules=tuple(Path(one) for one in rules),
             config=Path(config) if config else None,
             fail_on=tuple(fail_on),
+            baseline=Path(baseline) if baseline else None,
             problem=problem,
             useful_flops=useful_flops,
             all_facts=_chosen("--facts", facts, _CHOICES["--facts"]) == "all",
@@ -572,9 +576,79 @@ def compare(
     return _uninterrupted(run, (before, after))
 
 
-@verbs_app.command(help="One variable swept, with a curve (not in this version).")
-def ablate() -> int:
-    raise _not_here("ablate", "diagnose kernel:NAME,param=value    (one point at a time)")
+@verbs_app.command(
+    help="""One variable swept on a bundled kernel or on a program of yours, with a curve and what it means.
+
+    \b
+      diagnose ablate --list
+      diagnose ablate STUDY
+      diagnose ablate --sweep N=256,512,1024 -- ./a.out --n {N}
+      diagnose ablate FILE.json     shows a recorded study: no GPU
+    """
+)
+def ablate(
+    words: list[str] = typer.Argument(None, metavar="STUDY | -- PROGRAM [ARGS]...", show_default=False),
+    list_: bool = typer.Option(False, "--list", help="The studies."),
+    sweep: str = typer.Option(None, "--sweep", metavar="N=V,V,...", help="Sweeps {N} in a program's command line."),
+    pattern: str = typer.Option(
+        None, "--time", metavar="REGEX", help="A program's own time: group 1 in its output. Else ncu's duration."
+    ),
+    unit: str = typer.Option("us", "--time-unit", metavar="us|ms|s|ns", help="The unit of --time."),
+    kernel: str = typer.Option(
+        None, "-k", "--kernel", metavar="NAME", help="The program's kernel: name or regex:EXPR."
+    ),
+    tests: list[str] = typer.Option(
+        [], "--tests", metavar="RULE", help="The finding that the sweep tests (repeatable)."
+    ),
+    budget: float = typer.Option(120.0, "--budget", metavar="S", min=1.0, help="Stops after S seconds."),
+    interval: float = typer.Option(1.0, "--interval", metavar="PERCENT", min=0.05, help="Repeats until so narrow."),
+    timeout: float = typer.Option(60.0, "--timeout", metavar="S", min=0.001, help="Limit of one run of the program."),
+    no_profile: bool = typer.Option(False, "--no-profile", help="Only times: no ncu beside them."),
+    ncu: str = typer.Option(None, "--ncu", metavar="PATH", help="The ncu (else DIAGNOSE_NCU, PATH, CUDA's places)."),
+    resume: str = typer.Option(None, "--resume", metavar="FILE", help="Goes on with an interrupted study's JSON."),
+    form: str = _LIST_FORMAT,
+    json_file: str = typer.Option(
+        None, "--json", metavar="FILE", help="Names the JSON (diagnose-ablation-STUDY.json)."
+    ),
+    html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Names the HTML."),
+    no_html: bool = typer.Option(False, "--no-html", help="Writes no HTML."),
+    rules: list[str] = _RULES,
+    no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
+) -> int:
+    from diagnose import installed
+    from diagnose.ablate import command
+    from diagnose.ablate.run import Limits
+
+    wants_json = _json_wanted(form)
+    packs = tuple(installed.resolve(Path(one)) for one in rules)
+    if list_:
+        rows = command.table(packs)
+        if wants_json:
+            _print_json({"studies": rows})
+        else:
+            _print_table([(row["name"], str(row["points"]), row["title"]) for row in rows])
+        return EXIT_OK
+    return _uninterrupted(
+        command.execute,
+        command.Job(
+            words=tuple(words or ()),
+            sweep=sweep,
+            pattern=pattern,
+            unit=unit,
+            kernel=kernel,
+            tests=tuple(tests),
+            limits=Limits(width=interval / 100, budget_s=budget, timeout_s=timeout),
+            profiles=not no_profile,
+            ncu=ncu,
+            resume=Path(resume) if resume else None,
+            form=form,
+            json_file=Path(json_file) if json_file else None,
+            html=Path(html) if html else None,
+            no_html=no_html,
+            rules=packs,
+            color=not no_color,
+        ),
+    )
 
 
 # --- entry ---

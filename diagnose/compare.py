@@ -143,7 +143,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _change(before_us: float | None, after_us: float | None, noise: float) -> str:
+def change(before_us: float | None, after_us: float | None, noise: float) -> str:
     """faster, slower, same (within the noise), or unknown where a time was not measured."""
     if before_us is None or after_us is None or before_us <= 0 or after_us <= 0:
         return "unknown"
@@ -171,7 +171,7 @@ def _lost(finding: Mapping[str, Any], us: float | None) -> float | None:
     return None if share is None or us is None else share * us
 
 
-def _finding_changes(before: Kernel, after: Kernel, noise: float) -> list[dict[str, Any]]:
+def finding_changes(before: Kernel, after: Kernel, noise: float) -> list[dict[str, Any]]:
     """Every finding of either side. What it costs is compared in time, as a share grows when all else gets faster."""
     old, new = _findings(before), _findings(after)
     us = number(before.get("duration_us")), number(after.get("duration_us"))
@@ -320,18 +320,18 @@ def _pair(
 ) -> dict[str, Any]:
     sides = _side(before), _side(after)
     us = sides[0]["duration_us"], sides[1]["duration_us"]
-    change = _change(*us, noise)
+    changed = change(*us, noise)
     paths = set(sides[0]["paths"]), set(sides[1]["paths"])
     return {
         "name": sides[0]["name"],
         "matched_by": how,
-        "change": change,
+        "change": changed,
         "ratio": _rounded(us[1] / us[0]) if us[0] and us[1] is not None else None,
         "speedup": _rounded(us[0] / us[1]) if us[1] and us[0] is not None else None,
         "before": sides[0],
         "after": sides[1],
         "verdict_changed": sides[0]["verdict"]["rule"] != sides[1]["verdict"]["rule"],
-        "findings": _finding_changes(before, after, noise),
+        "findings": finding_changes(before, after, noise),
         "expectations": _expectations(before, after),
         "limits": _limits(before, after),
         "paths_gained": sorted(paths[1] - paths[0]),

@@ -3,6 +3,19 @@
 packs = ["perf/rules"]          folders of rules, relative to the file; "installed:NAME" is an installed package's
 disable = ["slow-math"]         rules that are not asked
 fail-on = ["critical"]          gates, as --fail-on
+baseline = "perf/main.json"     as --baseline, relative to the file
+
+[[accept]]                      a finding to live with: see diagnose/accept.py
+finding = "uncoalesced"
+kernel = "row_reduce*"
+reason = "rewrite planned"
+owner = "@kernel-team"
+expires = 2027-02-28
+
+[[budget]]                      what kernels owe: see diagnose/budget.py
+kernel = "gemm*"
+max_duration = "120 us"
+must_use = ["wgmma"]
 """
 
 from __future__ import annotations
@@ -13,10 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diagnose import accept, budget
 from diagnose.errors import DiagnoseError
 from diagnose.packfile import nearest
 
-KEYS = ("packs", "disable", "fail-on", "accept")
+KEYS = ("packs", "disable", "fail-on", "baseline", "accept", "budget")
 NAME = "diagnose.toml"
 _MAX_BYTES = 1_000_000
 
@@ -29,6 +43,9 @@ class Config:
     packs: tuple[Path, ...] = ()
     disable: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
+    baseline: Path | None = None
+    accepted: tuple[accept.Accepted, ...] = ()
+    budgets: tuple[budget.Budget, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -88,9 +105,9 @@ def _checked(file: Path, section: object) -> Config:
     for key in section:
         if key not in KEYS:
             raise DiagnoseError(f"{file}: unknown key {key!r}{nearest(str(key), KEYS)}", f"it takes {', '.join(KEYS)}")
-    ignored = []
-    if section.get("accept"):
-        ignored.append(f"{file}: accepted findings are not in this version: `accept` is not applied")
+    baseline = section.get("baseline")
+    if baseline is not None and (not isinstance(baseline, str) or not baseline):
+        raise DiagnoseError(f"{file}: baseline must name a file, got {baseline!r}", 'write baseline = "perf/main.json"')
     return Config(
         file,
         tuple(
@@ -99,5 +116,7 @@ def _checked(file: Path, section: object) -> Config:
         ),
         _texts(file, "disable", section.get("disable", [])),
         _texts(file, "fail-on", section.get("fail-on", [])),
-        tuple(ignored),
+        file.parent / baseline if baseline is not None else None,
+        accept.read(str(file), section.get("accept", [])),
+        budget.read(str(file), section.get("budget", [])),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnose import config, output, problem, redact
+from diagnose import accept, baseline, budget, config, output, problem, redact
 from diagnose.collect.preflight import free_paths
 from diagnose.commandline import KERNEL_PREFIX
 from diagnose.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, DiagnoseError
@@ -32,6 +33,7 @@ class Job:
     rules: tuple[Path, ...] = ()
     config: Path | None = None
     fail_on: tuple[str, ...] = ()
+    baseline: Path | None = None
     problem: str | None = None
     useful_flops: str | None = None
     all_facts: bool = False
@@ -152,6 +154,7 @@ def _run(job: Job) -> int:
     settings = config.load(job.config)
     gates = (*settings.fail_on, *job.fail_on)
     problem.declared(job.problem, job.useful_flops)
+    before = _baseline(job, settings, gates)
     html, profile = _files(job)
     preparation = _Preparation(job, settings, gates)
     result = (
@@ -159,12 +162,30 @@ def _run(job: Job) -> int:
     )
     if result is None:
         raise KeyboardInterrupt
-    document = {**result.document, "warnings": [*settings.warnings, *result.document["warnings"]]}
+    document: dict[str, Any] = {**result.document, "warnings": [*settings.warnings, *result.document["warnings"]]}
+    document = accept.apply(document, settings.accepted, datetime.date.today())
+    if before is not None:
+        document = baseline.apply(document, *before)
+    if settings.budgets:
+        document["budgets"] = budget.check(document, settings.budgets)
     if job.no_source:
         document = redact.without_source(document)
     if job.redact:
         document = redact.document(document, _own_words(job))
     return _deliver(job, document, html, gates, result.collected)
+
+
+def _baseline(job: Job, settings: config.Config, gates: Sequence[str]) -> tuple[Mapping[str, Any], str] | None:
+    """The document to hold this run against, and its name. Read first, so that a bad one fails before anything runs."""
+    path = job.baseline or settings.baseline
+    if path is None:
+        if "regression" in gates:
+            raise DiagnoseError("--fail-on regression has nothing to compare with", "add --baseline FILE")
+        return None
+    from diagnose import api, compare
+
+    options = _options(job, settings)
+    return compare.load(path, lambda report: api.diagnose_reports([report], options).document), str(path)
 
 
 def _recorded(job: Job, settings: config.Config, preparation: _Preparation) -> Result:
@@ -253,7 +274,11 @@ def _deliver(
 
         written = output.write_new(html, page.render(document))
     output.print_document(document, job.form, verbose=job.verbose, color=job.color)
-    for line in api.gates_that_hold(document, gates):
+    for line in (
+        *api.gates_that_hold(document, gates),
+        *api.budgets_broken(document),
+        *api.budgets_broken(document, None),
+    ):
         output.to_stderr(f"gate: {line}")
     if collected is not None and collected.profile is not None:
         output.to_stderr(clean(f"profile: {collected.profile}") + (" (not redacted)" if job.redact else ""))

@@ -223,12 +223,6 @@ def test_configuration_that_cannot_be_read(tmp_path: Path) -> None:
         config.load(tmp_path / "none.toml")
 
 
-def test_accepted_findings_are_said_not_to_be_applied(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text('[[accept]]\nfinding = "x"\n')
-    assert "not applied" in config.load(file).warnings[0]
-
-
 # --- files
 
 
