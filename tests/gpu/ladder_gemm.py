@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = ("-O3", "-lineinfo", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a")
+FLAGS = ("-O3", "-lineinfo", "-std=c++17", "-split-compile=0", "-gencode=arch=compute_90a,code=sm_90a")
 LIMIT_S = 20.0
 SMALL = {"gemm/naive": (2048, 4096), "gemm/tiled": (2048, 4096), "gemm/register": (4096,)}
 RESULT = re.compile(r"\| ([\d.]+) us \| ([\d.e+-]+) TFLOP/s \| error (\S+) \(tolerance (\S+)\) \| (ok|mismatch)")
@@ -106,7 +106,7 @@ def combinations() -> list[dict[str, int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--stage", default="steps,sweep")
+    parser.add_argument("--stage", default="steps,check,sweep")
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ladder"))
