@@ -16,7 +16,7 @@ NVCC, NVDISASM = find_cuda_tool("nvcc"), find_cuda_tool("nvdisasm")
 needs_compiler = pytest.mark.skipif(
     NVCC is None or NVDISASM is None or shutil.which("g++") is None, reason="nvcc, g++ or nvdisasm is not here"
 )
-# What the SASS of each step must hold, and what it must not: a later step's idea, or that of an earlier one it replaces.
+# What each SASS must hold, and what it must not: the idea of a later step, or of an earlier one it replaces.
 STEPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gemm/naive": (("FFMA",), ("STS", "HMMA")),
     "gemm/tiled": (("FFMA", "STS"), ("HMMA",)),
