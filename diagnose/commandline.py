@@ -18,8 +18,6 @@ SUBVERBS: Mapping[str, tuple[str, ...]] = {
     "kernels": ("list", "build", "run"),
     "rules": ("list", "explain", "new", "test", "accuracy"),
 }
-# Commands of the contract that this version answers with an error, whatever their options.
-UNFINISHED = ("ablate",)
 KERNEL_PREFIX = "kernel:"
 _PACKED_MAGIC = (b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")
 
@@ -118,10 +116,6 @@ def read(arguments: Sequence[str], names: OptionNames) -> Call:
 
 def _for_verb(verb: str, options: list[str], rest: list[str], names: OptionNames) -> tuple[str, ...]:
     """The verb's words with its sub-verb first, wherever the options stand."""
-    if verb in UNFINISHED:
-        return (verb,)
-    if rest and f"{verb} {rest[0]}" in UNFINISHED:
-        return (verb, rest[0])
     words: list[str] = []
     at = 0
     while at < len(rest) and rest[at] != "--":

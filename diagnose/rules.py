@@ -89,6 +89,7 @@ PACK_KEYS = ("name", "version", "requires_diagnose", "disable", "weigh", "thresh
 FACTS_FILE = "facts.yaml"
 TABLE_FILE = "decision_table.yaml"
 NO_RULES = ("pack.yaml", FACTS_FILE, TABLE_FILE)  # files at a pack's top that are not rules
+STUDIES_FOLDER = "studies"  # a pack's ablations (`diagnose.ablate.study`): no rules
 MAX_FACTS = 200
 MAX_NODES = 500  # of an expression with its derived facts put in
 MAX_THRESHOLDS = 500
@@ -600,6 +601,8 @@ def _pack_files(folder: Path) -> list[Path]:
     found: list[Path] = []
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if Path(where) == folder and STUDIES_FOLDER in folders:
+            folders.remove(STUDIES_FOLDER)
         for name in sorted(files):
             path = Path(where) / name
             if name.endswith(".yml"):

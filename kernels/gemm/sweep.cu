@@ -5,6 +5,7 @@
 // --tile 64|128|256   --stages 2..7   --rs 0|1 (A of the product from registers)   --swizzle 0|32|64|128 (bytes)
 // --cluster 1|2|4 (blocks that share a tile of B by multicast)   --producers 0|1|2 (warps that only copy; 0: a consumer thread copies,
 // 2: one for A, one for B)   --bits 8|16|32 (e4m3, bf16, tf32)   --epilogue 0|1|2 (none; bias and GELU fused; in a kernel apart)
+// --zeros 0|1 (operands of zeros instead of random ones)
 #include "../hopper.cuh"
 #include "../mma.cuh"
 #include "check.cuh"
@@ -190,7 +191,7 @@ __global__ void gemm_activation(bf16* c, const float* __restrict__ bias, int n, 
 }
 
 struct Request {
-    int m, n, k, stages, swizzle, cluster, producers, epilogue, runs;
+    int m, n, k, stages, swizzle, cluster, producers, epilogue, zeros, runs;
     unsigned long long key;
 };
 
@@ -211,6 +212,10 @@ int run(const Request& r, double tolerance) {
     float* bias = device_alloc<float>(r.n);
     fill_operand(a, size_t(r.m) * r.k, r.key);
     fill_operand(b, size_t(r.n) * r.k, r.key + 1);
+    if (r.zeros) {  // nothing toggles in the multipliers, so that less power is drawn
+        CHECK_CUDA(cudaMemset(a, 0, size_t(r.m) * r.k * sizeof(Element)));
+        CHECK_CUDA(cudaMemset(b, 0, size_t(r.n) * r.k * sizeof(Element)));
+    }
     fill_uniform(bias, r.n, r.key + 2, -8, 8);
     poison(c, size_t(r.m) * r.n * sizeof(bf16));
 
@@ -280,7 +285,7 @@ int main(int argc, char** argv) {
     GemmShape shape(args, 8192);
     int tile = one_of("tile", 256, {64, 128, 256}), bits = one_of("bits", 16, {8, 16, 32}), rs = one_of("rs", 0, {0, 1});
     Request r{shape.m, shape.n, shape.k, one_of("stages", 4, {2, 3, 4, 5, 6, 7}), one_of("swizzle", 128, {0, 32, 64, 128}),
-              one_of("cluster", 1, {1, 2, 4}), one_of("producers", 1, {0, 1, 2}), one_of("epilogue", 0, {0, 1, 2}),
+              one_of("cluster", 1, {1, 2, 4}), one_of("producers", 1, {0, 1, 2}), one_of("epilogue", 0, {0, 1, 2}), one_of("zeros", 0, {0, 1}),
               repeats(args), seed(args)};
     args.done();
     require(!rs || bits == 16, "--rs 1 goes with --bits 16 only");
