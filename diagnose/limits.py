@@ -1,18 +1,19 @@
 """Lower bounds on a kernel's time: work of each resource over the rate that this GPU sustains for it.
 
 T >= max over r of work_r / ceiling_r. A limit's utilization is its bound over the measured time, of *elapsed* time, so
-idle SMs, ramp and tail count against it. Ceilings come from the catalogue for this GPU (measured, recorded) or, where
-it has none, from the peak that the report itself states times a sustained share.
+idle SMs and tail count against it; for HBM the few microseconds of every kernel's start and end are left out. Ceilings
+come from the catalogue for this GPU (measured, recorded) or, where it has none, from the peak that the report itself
+states times a sustained share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.facts.context import Context
 from diagnose.gpus import catalogue
-from diagnose.model import Limit
+from diagnose.model import Ceiling, Limit
 from diagnose.sass import mix
 
 # The catalogue's name (ceilings.yaml) of each resource's sustained share.
@@ -121,6 +122,30 @@ def needs(resource: str) -> tuple[str, ...]:
     return work + tuple(metric for metric in NEEDS if metric in percentages)
 
 
+def _hbm(c: Context) -> Ceiling | None:
+    """The rate that HBM sustains for this kernel's mix of reads and writes.
+
+    `hbm` is that of a copy. A bus that turns round less often sustains more: between a copy and reads (or writes) only,
+    the rate is interpolated by how far the mix is from half and half.
+    """
+    copy = c.ceilings.get("hbm")
+    read, written = c.value("hbm_read_bytes"), c.value("hbm_write_bytes")
+    one_way = c.ceilings.get("hbm:read" if (read or 0.0) >= (written or 0.0) else "hbm:write")
+    if copy is None or one_way is None or read is None or written is None or read + written == 0:
+        return copy
+    apart = abs(read - written) / (read + written)
+    return replace(copy, value=copy.value + apart * max(0.0, one_way.value - copy.value))
+
+
+_RAMP_AT_MOST = 0.25  # of the kernel's time; below that the ramp no longer is a small correction
+
+
+def _streaming_us(c: Context, us: float) -> float:
+    """The kernel's time without its start and end, in which memory is not busy whatever the kernel does."""
+    ramp = c.ceilings.get("ramp")
+    return us - min(ramp.value * 1e6, _RAMP_AT_MOST * us) if ramp is not None else us
+
+
 def _largest(c: Context, resource: Resource) -> float | None:
     """The largest known percentage of peak of the resource, as a share of elapsed time."""
     known = [s for s in (c.share(name) for name in resource.percentages) if s is not None]
@@ -136,10 +161,10 @@ def _limit(c: Context, resource: Resource) -> Limit | None:
         work, unit, per_second = _busy_cycles(resource.percentages)(c), "cycle", "cycle/s"
     if not us or work is None:
         return None
-    recorded = c.ceilings.get(resource.name)
-    if resource.name == "hbm" and recorded is not None and unit == "byte":
+    recorded = _hbm(c) if resource.name == "hbm" and unit == "byte" else None
+    if recorded is not None:
         rate, source = recorded.value, recorded.source
-        utilization = work / rate / (us * 1e-6)
+        utilization = work / rate / (_streaming_us(c, us) * 1e-6)
         if peak_share is not None:
             # Bytes understate a busy bus (refresh, turn-around): the counter's busy share bounds utilization too.
             utilization = max(utilization, peak_share)

@@ -11,6 +11,7 @@ Two arguments, both from the limits model and never from the size of a stall bar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from diagnose.facts.context import Compute, Context, FactDefinition
@@ -19,7 +20,7 @@ from diagnose.model import Scalar
 
 # A fixed kernel reaches about this share of its binding ceiling: what healthy kernels in the recorded reports reach
 # (copies, reductions and library GEMMs sit at 0.88 to 1.0 of their limit).
-ACHIEVABLE = 0.90
+ACHIEVABLE = 0.95
 
 COMMON = 0.80  # three of four healthy kernels in the recorded reports reach this share of their binding ceiling
 NOISE = 0.05  # run-to-run differences of profiled kernels are 1 to 5 % (field notes)
@@ -64,6 +65,22 @@ def bounded(c: Context, share: float | None) -> float | None:
     if 1 - top / COMMON < NOISE:
         return 0.0
     return max(0.0, min(share, 1 - top / ACHIEVABLE))
+
+
+def _covered(*facts: str) -> Compute:
+    """Fact function: exposed shares that more warps or loads in flight would cover.
+
+    They cover whatever else waits too, up to the bound: what remains is expected between the two, at their geometric
+    mean.
+    """
+
+    def compute(c: Context) -> float | None:
+        share, top = _waiting(*facts)(c), c.value("top_utilization")
+        if not isinstance(share, float) or not share or not top:
+            return share if isinstance(share, float) else None
+        return 1 - math.sqrt((1 - share) * min(1 - share, top / ACHIEVABLE))
+
+    return compute
 
 
 def _waiting(*facts: str) -> Compute:
@@ -414,13 +431,13 @@ FACTS: tuple[FactDefinition, ...] = (
         "stake_load_latency",
         "share",
         "Time at stake if loads were covered by others in flight.",
-        _waiting("exposed_load"),
+        _covered("exposed_load"),
     ),
     FactDefinition(
         "stake_dependency",
         "share",
         "Time at stake if arithmetic latencies were covered.",
-        _waiting("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor"),
+        _covered("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor"),
     ),
     FactDefinition(
         "stake_barrier",
