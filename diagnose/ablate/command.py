@@ -28,6 +28,7 @@ class Job:
     pattern: str | None = None
     unit: str = "us"
     kernel: str | None = None
+    work: str | None = None
     tests: tuple[str, ...] = ()
     limits: run.Limits = field(default_factory=run.Limits)
     profiles: bool = True
@@ -70,7 +71,7 @@ def execute(job: Job) -> int:
 def _study(job: Job) -> tuple[Study, timing.Source]:
     if job.sweep is not None:
         source = timing.source_of(job.pattern, job.unit, job.kernel, job.ncu)
-        study = sweep.from_words(job.sweep, job.words, job.tests, job.kernel)
+        study = sweep.from_words(job.sweep, job.words, job.tests, job.kernel, job.work)
         resolve_target(study.variants[0].command)  # a program that is not there fails now
         return study, source
     if not job.words:
@@ -80,8 +81,9 @@ def _study(job: Job) -> tuple[Study, timing.Source]:
             f"a study takes no program, got {' '.join(job.words[1:])}",
             "diagnose ablate --sweep N=256,512 -- PROGRAM {N}",
         )
-    if job.pattern is not None:
-        raise DiagnoseError("--time goes with --sweep: bundled kernels print their own time", "leave --time out")
+    for option, value in (("--time", job.pattern), ("--kernel", job.kernel), ("--work", job.work)):
+        if value is not None:
+            raise DiagnoseError(f"{option} goes with --sweep: a study says its own", f"leave {option} out")
     return studies.find(job.words[0], job.rules), timing.Source("result-line")
 
 

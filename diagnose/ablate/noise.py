@@ -18,7 +18,8 @@ from itertools import pairwise
 _MAD = 0.6745  # the 75 % quantile of the standard normal: median |x| = 0.6745 sigma
 _MEDIAN = 1.2533  # sqrt(pi / 2): the standard error of a median over that of a mean, for a normal sample
 _OWN = 4  # runs from which a point's own spread says anything
-FLOOR = 0.001  # result lines print a tenth of a microsecond: of a kernel of 100 us that is 0.1 %
+FLOOR = 0.001  # runs that agree to the last digit do not prove a smaller noise
+RESOLUTION_US = 0.05  # result lines print a tenth of a microsecond
 CONFIDENCE = 0.95
 #: A smaller change is "the same" even where it is certain: the default of `diagnose compare --noise`.
 LEAST = 0.03
@@ -67,13 +68,19 @@ class Estimate:
         """Half the interval over the median."""
         return math.expm1(quantile() * self.error)
 
+    def narrow(self, width: float) -> bool:
+        """Whether half the interval is at most `width` of the median, or more runs cannot narrow it (RESOLUTION_US)."""
+        return self.width <= width or self.error <= 1.2 * RESOLUTION_US / self.us
+
 
 def estimate(samples: Sequence[float], sigma: float | None) -> Estimate | None:
     """The point's time; None without a run, or where nothing tells the noise."""
     if not samples or sigma is None:
         return None
     own = _sigma(differences(samples)) if len(samples) >= _OWN else 0.0
-    return Estimate(statistics.median(samples), _MEDIAN * max(own, sigma) / math.sqrt(len(samples)), len(samples))
+    us = statistics.median(samples)
+    error = math.hypot(_MEDIAN * max(own, sigma) / math.sqrt(len(samples)), RESOLUTION_US / us)
+    return Estimate(us, error, len(samples))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.ablate.study import Study, Variant
-from diagnose.collect.kernels import build_kernel, kernel_arguments, work_of
+from diagnose.collect.kernels import build_kernel, evaluate, kernel_arguments, work_of
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,10 @@ class Point:
         return words
 
     def work(self) -> dict[str, float]:
-        """Useful `flops` and `bytes`; empty for a user's program."""
-        return work_of(self.variant.kernel, self.params) if self.variant.kernel is not None else {}
+        """Useful `flops` and `bytes`; empty for a user's program that did not say its work."""
+        if self.variant.kernel is not None:
+            return work_of(self.variant.kernel, self.params)
+        return {"flops": evaluate(self.variant.flops, self.params)} if self.variant.flops is not None else {}
 
 
 def points(study: Study) -> tuple[Point, ...]:

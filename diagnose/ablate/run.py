@@ -42,12 +42,6 @@ class Setup:
     kernel: str | None = None
 
 
-def width(state: PointState, sigma: float | None) -> float | None:
-    """Half the interval over the median; None where nothing is known yet."""
-    found = noise.estimate(state.times(), sigma)
-    return None if found is None else found.width
-
-
 def sigma_of(state: State) -> float | None:
     """The noise of the study so far."""
     return noise.pooled({name: one.times() for name, one in state.points.items() if one.failed is None})
@@ -113,8 +107,8 @@ def _todo(points: Sequence[Point], state: State, limits: Limits) -> list[Point]:
         one = state.points[point.id]
         if one.failed is not None or len(one.samples) >= limits.most:
             continue
-        known = width(one, sigma)
-        if len(one.samples) < FEWEST or known is None or known > limits.width:
+        known = noise.estimate(one.times(), sigma)
+        if len(one.samples) < FEWEST or known is None or not known.narrow(limits.width):
             found.append(point)
     return found
 

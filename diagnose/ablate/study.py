@@ -46,7 +46,7 @@ class Variant:
     """One curve: a bundled kernel with fixed parameters, or a user's command line with `{axis}` in it.
 
     `flops_ceiling` names the catalogue's ceiling for its operations (`tensor:wgmma:bf16`); `values` replaces the
-    axis's.
+    axis's; `flops` is a user's program's work over the axis (a bundled kernel's manifest says its own).
     """
 
     name: str
@@ -55,6 +55,7 @@ class Variant:
     command: tuple[str, ...] = ()
     values: tuple[int, ...] | None = None
     flops_ceiling: str | None = None
+    flops: str | None = None
 
 
 @dataclass(frozen=True)

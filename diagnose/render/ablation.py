@@ -44,7 +44,7 @@ def answer(document: Ablation) -> list[str]:
     if outcome == "open":
         lines.append("The interval holds both an improvement and none: a larger --budget narrows it.")
     elif text(found.get("meaning")):
-        lines.append(f"So: {found['meaning']}.")
+        lines.append(f"{'Every change makes it worse, so' if outcome == 'worse' else 'So'}: {found['meaning']}.")
     compared = fmt.number(found.get("compared")) or 0
     if compared > 1:
         better, worse = texts(found.get("improves_at")), texts(found.get("worse_at"))

@@ -1,6 +1,7 @@
 """Where the marks of an ablation's curve go: pure arithmetic, drawn by `reports/macros/curve.j2`.
 
-Pixels in a view box of WIDTH x HEIGHT. Upwards is better: the rate where the work is known, else runs a second.
+Pixels in a view box of WIDTH x HEIGHT. The height is the rate where the work of every point is known, else the time: a
+lower bound on the time lies over the curve as a rate, and under it as a time.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ _GAP = 13.0  # pixels between two labels
 _MOST_TICKS = 12
 
 
+TIME = "us"
+
+
 def scaled(point: Mapping[str, Any], us: object) -> float | None:
-    """What a time is as a height: the point's rate at that time, or runs a second."""
+    """What a time is as a height: the point's rate at that time, or the time itself where the point has no rate."""
     time, own, rate = fmt.number(us), fmt.number(point.get("time_us")), fmt.number(point.get("rate"))
     if time is None or time <= 0:
         return None
-    return rate * own / time if rate is not None and own is not None else 1e6 / time
+    return rate * own / time if rate is not None and own is not None else time
 
 
-def unit(document: Mapping[str, Any]) -> str:
-    """The unit of the heights."""
-    units = {text(p.get("rate_unit")) for p in objects(document.get("points")) if fmt.number(p.get("rate")) is not None}
-    return units.pop() or "run/s" if len(units) == 1 else "run/s"
+def unit(points: Sequence[Mapping[str, Any]]) -> str:
+    """The unit of the heights: the rates' where all points have one and the same, else TIME."""
+    units = {text(point.get("rate_unit")) if fmt.number(point.get("rate")) is not None else None for point in points}
+    return (units.pop() or TIME) if len(units) == 1 else TIME
 
 
 def _nice(top: float) -> list[float]:
@@ -95,10 +99,10 @@ def chart(document: Mapping[str, Any]) -> dict[str, Any] | None:
         value = fmt.number(point.get("value"))
         return float(names.index(str(point.get("variant")))) if ordinal or value is None else value
 
-    kind = unit(document)
-    if kind == "run/s":
+    kind = unit(points)
+    if kind == TIME:
         points = [{**point, "rate": None} for point in points]
-    heights = [scaled(p, p.get("low_us")) or 0.0 for p in points]
+    heights = [scaled(p, p.get(key)) or 0.0 for p in points for key in ("low_us", "high_us")]
     tallest = max(heights)
     # Bounds far above the curve would press it flat; they are then left out of the drawing and stand in the table.
     bounds = {p["id"]: _bound(p) for p in points}
@@ -136,7 +140,6 @@ def chart(document: Mapping[str, Any]) -> dict[str, Any] | None:
         "right": WIDTH - _RIGHT,
         "bottom": HEIGHT - _BOTTOM,
         "x_title": "" if ordinal else text(axis.get("name")) or "",
-        "y_title": kind.replace("flop", "FLOP").replace("byte", "B"),
         "x_ticks": _x_ticks(frame, names, [place(p) for p in points], ordinal),
         "y_ticks": [{"y": _fixed(frame.y(v)), "text": _height(v, kind)} for v in _nice(frame.top) if v <= frame.top],
         "series": series,
@@ -147,12 +150,17 @@ def chart(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _bound(point: Mapping[str, Any]) -> tuple[float, str] | None:
-    """The lowest roof over a point, as a height, and its resource."""
-    found = [
-        (scaled(point, one.get("bound_us")), text(one.get("resource")) or "") for one in objects(point.get("bounds"))
+    """The bound that binds at a point (the longest time), as a height, and its resource."""
+    known = [
+        (us, text(one.get("resource")) or "")
+        for one in objects(point.get("bounds"))
+        if (us := fmt.number(one.get("bound_us"))) is not None
     ]
-    known = [(height, name) for height, name in found if height is not None]
-    return min(known) if known else None
+    if not known:
+        return None
+    us, name = max(known)
+    height = scaled(point, us)
+    return None if height is None else (height, name)
 
 
 def _mark(frame: _Frame, place: float, point: Mapping[str, Any]) -> dict[str, str]:
@@ -161,7 +169,10 @@ def _mark(frame: _Frame, place: float, point: Mapping[str, Any]) -> dict[str, st
     binding = next(iter(objects(profile.get("limits"))), None)
     # The profile's bound belongs to the profiled duration: its utilization is carried to the time without a profiler.
     used = fmt.number(binding.get("utilization")) if binding else None
-    roof = middle / used if used and middle / used <= frame.top else None
+    own = fmt.number(point.get("time_us"))
+    roof = scaled(point, own * used) if used and own is not None else None
+    if roof is not None and roof > frame.top:
+        roof = None
     return {
         "x": _fixed(frame.x(place)),
         "y": _fixed(frame.y(middle)),
@@ -173,7 +184,7 @@ def _mark(frame: _Frame, place: float, point: Mapping[str, Any]) -> dict[str, st
 
 
 def _height(value: float, kind: str) -> str:
-    return fmt.quantity(value, kind) if kind in ("flop/s", "byte/s") else fmt.digits(value)
+    return fmt.duration(value) if kind == TIME else fmt.quantity(value, kind)
 
 
 def _x_ticks(frame: _Frame, names: Sequence[str], places: Sequence[float], ordinal: bool) -> list[dict[str, str]]:
