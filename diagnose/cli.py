@@ -597,6 +597,7 @@ def ablate(
     kernel: str = typer.Option(
         None, "-k", "--kernel", metavar="NAME", help="The program's kernel: name or regex:EXPR."
     ),
+    work: str = typer.Option(None, "--work", metavar="EXPR", help="Its operations (2*N*N*N): rates are compared then."),
     tests: list[str] = typer.Option(
         [], "--tests", metavar="RULE", help="The finding that the sweep tests (repeatable)."
     ),
@@ -636,6 +637,7 @@ def ablate(
             pattern=pattern,
             unit=unit,
             kernel=kernel,
+            work=work,
             tests=tuple(tests),
             limits=Limits(width=interval / 100, budget_s=budget, timeout_s=timeout),
             profiles=not no_profile,
