@@ -56,6 +56,6 @@ def text(table: Mapping[str, Any]) -> str:
         lines.append(f"    {row['english']}")
         lines.append(f"    better: {row['improves']}")
         lines.append(f"    the same: {row['unchanged']}")
-        lines.append(f"    study: {row['study'] or NO_STUDY}")
+        lines.append(f"    study: {'diagnose ablate ' + row['study'] if row['study'] else NO_STUDY}")
         lines.append("")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from diagnose.render import format as fmt
 from diagnose.render.view import mapping, objects, text
 
 WIDTH, HEIGHT = 760, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 150.0, 18.0, 46.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 178.0, 18.0, 46.0
 _MARKS = ("circle", "square", "diamond", "triangle")
 _SPREAD = 6.0  # values further apart than this factor stand on a logarithmic axis
 _HEADROOM = 1.06
@@ -129,9 +129,10 @@ def chart(document: Mapping[str, Any]) -> dict[str, Any] | None:
             labels.append({"text": fmt.shorten(name, 20), "y": float(marks[-1]["y"]) + 4, "color": number % 8})
         line = [(frame.x(place(p)), frame.y(b[0]), b[1]) for p in own if (b := bounds[p["id"]]) and b[0] <= frame.top]
         coordinates = " ".join(f"{_fixed(x)},{_fixed(y)}" for x, y, _ in line)
-        if len(line) > 1 and coordinates not in [one["path"] for one in bound_lines]:
-            bound_lines.append({"path": coordinates, "color": number % 8, "name": f"bound: {line[-1][2]}"})
-            labels.append({"text": f"bound: {fmt.shorten(line[-1][2], 18)}", "y": line[-1][1] + 4, "color": number % 8})
+        told = line[-1][2].removeprefix("tensor:") if line else ""
+        if len(line) > 1 and told not in [one["name"] for one in bound_lines]:
+            bound_lines.append({"path": coordinates, "color": number % 8, "name": told})
+            labels.append({"text": f"bound: {fmt.shorten(told, 18)}", "y": line[-1][1] + 4, "color": number % 8})
     _apart(labels)
     return {
         "width": WIDTH,
