@@ -94,6 +94,9 @@ def job(
         None, "--problem", metavar="SPEC", help="gemm:M,N,K,TYPE or attention:B,H,SQ,SK,D,causal or bytes=N,flops=N."
     ),
     useful_flops: str = typer.Option(None, "--useful-flops", metavar="N", help="The operations that are needed."),
+    studies: list[str] = typer.Option(
+        [], "--studies", metavar="PATH", help="Results of diagnose ablate (JSON, folders): the findings' outcomes."
+    ),
     facts: str = typer.Option("cited", "--facts", metavar="all", help="all: every fact, rejected rule and raw metric."),
     kernel: str = typer.Option(None, "-k", "--kernel", metavar="NAME", help="Only these: a name or regex:EXPR."),
     max_launches: int = typer.Option(50, "--max-launches", metavar="N", min=1, help="Profiles at most N launches."),
@@ -140,6 +143,7 @@ def job(
             ncu=ncu,
             timeout_s=timeout,
             target_output=Path(target_output) if target_output else None,
+            studies=tuple(map(Path, studies)),
             redact=redact,
             no_source=no_source,
             verbose=verbose,

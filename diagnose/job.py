@@ -45,6 +45,7 @@ class Job:
     ncu: str | None = None
     timeout_s: float | None = None
     target_output: Path | None = None
+    studies: tuple[Path, ...] = ()
     redact: bool = False
     no_source: bool = False
     verbose: bool = False
@@ -163,6 +164,9 @@ def _run(job: Job) -> int:
     if result is None:
         raise KeyboardInterrupt
     document: dict[str, Any] = {**result.document, "warnings": [*settings.warnings, *result.document["warnings"]]}
+    from diagnose.ablate import outcomes
+
+    document = outcomes.attach(document, outcomes.read(job.studies))
     document = accept.apply(document, settings.accepted, datetime.date.today())
     if before is not None:
         document = baseline.apply(document, *before)

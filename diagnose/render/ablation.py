@@ -274,3 +274,15 @@ def render_html(document: Ablation) -> str:
             version=mapping(document.get("tool")).get("version"),
         )
     )
+
+
+def tested_by(study: Mapping[str, Any]) -> str:
+    """Of a finding's next experiment: `diagnose ablate stages: confirmed, 1.24× (1.23–1.25×) …`, or the command."""
+    outcome = study.get("outcome")
+    if not isinstance(outcome, Mapping):
+        return f"{study.get('command')}"
+    place = str(outcome.get("variant")) + (f" @ {outcome['at']}" if outcome.get("at") is not None else "")
+    gain = (
+        f", {fmt.times(outcome.get('gain'))} ({fmt.times_range(outcome.get('low'), outcome.get('high'))}) with {place}"
+    )
+    return f"{study.get('command')}: {outcome.get('status')}{gain if outcome.get('gain') is not None else ''}"

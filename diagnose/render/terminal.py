@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose.render import format as fmt
 from diagnose.render import view
+from diagnose.render.ablation import tested_by
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,6 +113,8 @@ def _finding(page: Page, finding: Mapping[str, Any], first: bool, verbose: bool,
     if view.text(experiment.get("change")):
         expect = view.expectation(experiment, units)
         page.item("next", (experiment["change"], "bold"), f"  Expect {expect}." if expect else "")
+    if study := view.mapping(experiment.get("study")):
+        page.item("tested by", tested_by(study))
 
 
 def _details(page: Page, kernel: view.KernelView, verbose: bool) -> None:
