@@ -14,10 +14,6 @@ KNOWN_WRONG: dict[str, tuple[str, str]] = {
         "narrow-access with a warning on fences",
         "its one fence waits for 64 rows of stores that HBM has to take anyway: nothing to recover there",
     ),
-    "faults/map-in-turns": (
-        "no-overlap",
-        "1.35 times faster than its fault, XU 69 %, Tensor 52 %: more overlap would still help; the label may be wrong",
-    ),
     "faults/h-conv-tile": (
         "occupancy-registers",
         "no pipe is above 57 %, so its measurement refutes the label (FP32); whether more warps help is not known",
