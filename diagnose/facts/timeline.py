@@ -82,13 +82,13 @@ def _one_at_a_time(c: Context) -> float | None:
     samples = min((len(values) for values in series.values()), default=0)
     if len(series) < 2 or samples < _FEWEST:
         return 0.0 if len(series) < 2 else None
-    at_work = []
+    at_work: list[list[bool]] = []
     for values in series.values():
         busy = [value for value in values if value > 0]
         mean = sum(busy) / len(busy) if busy else 0.0
         at_work.append([value >= _AT_WORK * mean and value > 0 for value in values[:samples]])
     together = [sum(states) for states in zip(*at_work, strict=True)]
-    return sum(count == 1 for count in together) / samples
+    return together.count(1) / samples
 
 
 FACTS: tuple[FactDefinition, ...] = (
@@ -103,7 +103,7 @@ FACTS: tuple[FactDefinition, ...] = (
         engine("scalar"),
     ),
     FactDefinition("engines_longest", "share", "The longest of the three: the stage's time if all overlap.", _longest),
-    FactDefinition("engines_sum", "share", "Their sum: up to 1, they may have taken turns all the time.", _sum),
+    FactDefinition("engines_sum", "ratio", "Their sum: up to 1, they may have taken turns all the time.", _sum),
     FactDefinition(
         "one_engine_at_a_time",
         "share",
