@@ -33,7 +33,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         hopper::registers_take<kConsumerRegisters>();
         int group = threadIdx.x / 128 - 1;
         float sum[kN / 2];
-        ring.multiply(sum, steps, group, thread);
+        diagnose_timeline::Track track;
+        ring.multiply(sum, steps, group, thread, track);
         store_outputs(sum, c + size_t(m0 + group * 64) * n + n0, n);
     }
     hopper::cluster_sync();  // the peer may still copy into this block and signal its barriers

@@ -2,7 +2,10 @@
 // `empty` when every consumer that the next copy would disturb has released it.
 #pragma once
 
+#include "../common/diagnose_timeline.cuh"
 #include "hopper_gemm.cuh"
+
+using diagnose_timeline::Kind;
 
 constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroup 0 is the producer
 // 65536 registers: 168 a thread at launch; 40 + 2 * 232 afterwards fit as well.
@@ -42,11 +45,15 @@ struct Ring {
     }
 
     // A consumer warpgroup's product over `steps` stages. One stage's wgmma stays in flight while the next is issued.
-    __device__ __forceinline__ void multiply(float (&sum)[kN / 2], int steps, int group, int thread) {
+    __device__ __forceinline__ void multiply(float (&sum)[kN / 2], int steps, int group, int thread,
+                                             diagnose_timeline::Track& track) {
         int previous = 0;
         for (int step = 0; step < steps; ++step) {
+            track.begin(Kind::barrier_wait, step);
             hopper::barrier_wait(&full[slot], phase);
+            track.begin(Kind::wgmma_issue, step);
             multiply_stage(sum, stage(), group, step);
+            track.begin(Kind::wgmma_wait, step);
             hopper::wgmma_wait<1>();
             if (step > 0) release(previous, thread);
             previous = slot;

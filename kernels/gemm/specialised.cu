@@ -18,30 +18,40 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x < 128) {
         hopper::registers_give<kProducerRegisters>();
         if (thread == 0) {
+            diagnose_timeline::Track track(0, true);
             for (int step = 0; step < steps; ++step) {
                 uint64_t* full = &ring.full[ring.slot];
+                track.begin(Kind::barrier_wait, step);
                 hopper::barrier_wait(&ring.empty[ring.slot], ring.phase ^ 1);
+                track.begin(Kind::tma_issue, step);
                 hopper::barrier_expect(full, kStageBytes);
                 hopper::tma_load(ring.stage(), &map_a, full, step * kK, m0);
                 hopper::tma_load(ring.stage() + kBytesA, &map_b, full, step * kK, n0);
                 ring.next();
             }
+            track.end();
         }
     } else {
         hopper::registers_take<kConsumerRegisters>();
         int group = threadIdx.x / 128 - 1;
+        diagnose_timeline::Track track(1 + group, thread == 0);
         float sum[kN / 2];
-        ring.multiply(sum, steps, group, thread);
+        ring.multiply(sum, steps, group, thread, track);
+        track.begin(Kind::epilogue);
         store_outputs(sum, c + size_t(m0 + group * 64) * n + n0, n);
+        track.end();
     }
 }
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
-    return gemm_program("gemm/specialised", args, kM, [](const Operands& o) {
+    diagnose_timeline::start("gemm_specialised", {"producer", "consumer 0", "consumer 1"});
+    int code = gemm_program("gemm/specialised", args, kM, [](const Operands& o) {
         constexpr int bytes = Layout<kStages>::bytes;
         allow_shared(gemm_specialised, bytes);
         CUtensorMap map_a = bf16_map(o.a, o.m, o.k, kM), map_b = bf16_map(o.b, o.n, o.k, kN);
         return [=] { gemm_specialised<<<dim3(o.m / kM, o.n / kN), kThreads, bytes>>>(map_a, map_b, o.c, o.n, o.k); };
     });
+    diagnose_timeline::write();
+    return code;
 }
