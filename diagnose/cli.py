@@ -183,10 +183,6 @@ def _json_wanted(form: str) -> bool:
     return _chosen("--format", form, ("text", "json")) == "json"
 
 
-def _not_here(what: str, instead: str) -> DiagnoseError:
-    return DiagnoseError(f"`diagnose {what}` is not in this version ({__version__})", instead)
-
-
 @verbs_app.command(help="What is on this machine, and the exact remedy for what is missing.")
 def doctor(form: str = _LIST_FORMAT) -> int:
     from diagnose.doctor import examine

@@ -219,9 +219,9 @@ def test_static_refuses_what_holds_no_gpu_code(run: Run) -> None:
     failed(run("static", "/bin/ls", "--fail-on", "spil"), 2, "--fail-on 'spil'")
 
 
-@pytest.mark.parametrize("words", [("ablate", "x", "--y", "z")])
-def test_what_is_not_there_yet_says_so(run: Run, words: tuple[str, ...]) -> None:
-    failed(run(*words), 2, "not in this version")
+def test_ablate_names_the_nearest_study(run: Run) -> None:
+    failed(run("ablate", "stags"), 2, "no study 'stags'", "'stages'")
+    failed(run("ablate"), 2, "no study was named", "--list")
 
 
 def test_kernels_and_open(run: Run, tmp_path: Path) -> None:
