@@ -435,32 +435,39 @@ def kernels_build(spec: str = _SPEC, arch: str = _ARCH, form: str = _LIST_FORMAT
     return EXIT_OK
 
 
-@kernels_app.command("run", help="Builds and runs a kernel, checks its result and prints its time.")
+@kernels_app.command(
+    "run",
+    help="""Builds and runs a kernel, checks its result and prints its time.
+
+    With --timeline it runs a build that stamps what each role does, and draws the stamps; FILE.json --timeline draws
+    those of a program of yours (kernels/common/diagnose_timeline.cuh): no GPU.
+    """,
+)
 def kernels_run(
-    spec: str = _SPEC,
+    spec: str = typer.Argument(..., metavar="NAME[,param=value...] | FILE.json"),
     arch: str = _ARCH,
+    timeline: bool = typer.Option(False, "--timeline", help="Draws what each role of the kernel does, over time."),
+    block: int = typer.Option(0, "--block", metavar="N", min=0, max=(1 << 24) - 1, help="The block that stamps."),
+    html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Names the HTML (diagnose-timeline.html)."),
+    no_html: bool = typer.Option(False, "--no-html", help="Writes no HTML."),
     timeout: float = typer.Option(600.0, "--timeout", metavar="S", min=0.001, help="Stops it after S seconds."),
     form: str = _LIST_FORMAT,
+    no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
 ) -> int:
     from diagnose.collect.kernels import parse_spec, run_kernel
     from diagnose.output import to_stderr, to_stdout
 
     wants_json = _json_wanted(form)
+    if timeline:
+        from diagnose import roles
+
+        page = None if no_html else Path(html or roles.HTML_NAME)
+        job = roles.Job(spec, arch, block, page, timeout, wants_json, not no_color)
+        return _uninterrupted(roles.run, job)
     kernel, params = parse_spec(spec)
     result = run_kernel(kernel, params, arch, timeout_s=timeout, progress=to_stderr)
     if wants_json:
-        _print_json(
-            {
-                "name": kernel.name,
-                "params": params,
-                "time_us": result.time_us,
-                "rate": result.rate,
-                "rate_unit": result.rate_unit,
-                "error": result.error,
-                "tolerance": result.tolerance,
-                "ok": result.ok,
-            }
-        )
+        _print_json({"name": kernel.name, "params": params, **result.document()})
     else:
         to_stdout(f"{result.line}\n")
     return EXIT_OK if result.ok else EXIT_GATE

@@ -11,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ class RunResult:
     error: float
     tolerance: float
     ok: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, without the printed line."""
+        return {name: value for name, value in asdict(self).items() if name != "line"}
 
 
 def evaluate(expression: str, params: Mapping[str, int]) -> float:
@@ -314,7 +318,12 @@ def _wheel_flags(nvcc: Path) -> list[str]:
 def _key(kernel: ReferenceKernel, flags: list[str], nvcc_version: str | None) -> str:
     digest = hashlib.sha256("\0".join([*flags, nvcc_version or ""]).encode())
     folder = kernel.source.parent
-    shared = [path for place in (folder, folder.parent) for pattern in ("*.cuh", "*.h") for path in place.glob(pattern)]
+    shared = [
+        path
+        for place in (folder, folder.parent, folder.parent / "common")
+        for pattern in ("*.cuh", "*.h")
+        for path in place.glob(pattern)
+    ]
     for path in (kernel.source, *sorted(shared)):
         digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:24]
@@ -393,6 +402,21 @@ _RESULT = re.compile(
 )
 
 
+def _is_stamped(kernel: ReferenceKernel) -> bool:
+    return "diagnose_timeline::start(" in kernel.source.read_text("utf-8", "replace")
+
+
+def stamped(kernel: ReferenceKernel, root: Path | None = None) -> ReferenceKernel:
+    """The kernel as its build with the stamps of `common/diagnose_timeline.cuh`. Raises where it has none."""
+    if not _is_stamped(kernel):
+        others = [one.name for one in load_kernels(root).values() if _is_stamped(one)]
+        raise DiagnoseError(
+            f"{kernel.name} stamps no time line (those that do: {', '.join(others) or 'none'})",
+            f"diagnose kernels run {others[0] if others else 'NAME'} --timeline",
+        )
+    return replace(kernel, nvcc_flags=(*kernel.nvcc_flags, "-DDIAGNOSE_TIMELINE"))
+
+
 def parse_result(text: str) -> RunResult | None:
     """The result line that a reference kernel prints, or None where there is none."""
     found = _RESULT.search(text)
@@ -417,12 +441,23 @@ def run_kernel(
     repeats: int | None = None,
     timeout_s: float = 600.0,
     progress: Callable[[str], None] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> RunResult:
-    """Builds and runs a kernel on this machine's GPU. A wrong result is `ok=False`; a program that fails raises."""
+    """Builds and runs a kernel on this machine's GPU. A wrong result is `ok=False`; a program that fails raises.
+
+    `environment` is added to this process's own.
+    """
     program = build_kernel(kernel, arch, progress)
     command = [str(program), *kernel_arguments(kernel, kernel.params if params is None else params, repeats)]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, **(environment or {})},
+        )
     except subprocess.TimeoutExpired:
         raise DiagnoseError(
             f"{kernel.name} did not end within {timeout_s:g} s",
