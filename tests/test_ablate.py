@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import gen_ablations
 import recorded
 from diagnose import api, program
 from diagnose.ablate import command, conclude, document, knee, noise, outcomes, plan, run, state, sweep, timing
@@ -72,7 +73,7 @@ def test_every_bundled_study_can_run(name: str) -> None:
         base = [p for p in plan.profiled(one, points) if one.baseline in (p.value, p.variant.name)]
         assert base, "what was predicted is known at the baseline"
     for point in points:
-        assert point.work().keys() <= {"flops", "bytes"} and min(point.work().values()) > 0
+        assert point.work().keys() <= {"flops", "bytes"} and max(point.work().values()) > 0
 
 
 def test_all_rows_of_the_article_have_a_study() -> None:
@@ -88,7 +89,7 @@ def test_all_rows_of_the_article_have_a_study() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("gemm/sweep", "gemm/swep", "7?:10?.*no bundled kernel 'gemm/swep'.*'gemm/sweep'"),
+        ("gemm/sweep", "gemm/swep", "no bundled kernel 'gemm/swep'.*'gemm/sweep'"),
         ("params: [stages]", "params: [stage]", "gemm/sweep has no parameter 'stage'.*'stages'"),
         ("m: 1024", "x: 1024", "no parameter 'x'"),
         ("m: 1024", "stages: 3", "stages is set by the axis"),
@@ -113,9 +114,7 @@ def test_a_study_that_cannot_run_is_refused_with_its_line(tmp_path: Path, old: s
     path = write(tmp_path, STUDY.replace(old, new))
     with pytest.raises(DiagnoseError) as raised:
         studies.load(path)
-    assert re.search(r"mine\.yaml:\d+: ", raised.value.message) and re.search(
-        said.removeprefix("7?:10?.*"), raised.value.message
-    )
+    assert re.search(r"mine\.yaml:\d+: ", raised.value.message) and re.search(said, raised.value.message)
 
 
 def test_a_pack_ships_its_studies_and_its_rules_still_load(tmp_path: Path) -> None:
@@ -283,7 +282,7 @@ def test_repeats_until_narrow_or_the_end(tmp_path: Path) -> None:
         count = pathlib.Path({str(tmp_path / "count")!r})
         n = int(count.read_text()) if count.exists() else 0
         count.write_text(str(n + 1))
-        print("time", 100 * (1.3 if n % 2 else 1.0))
+        print("time", 100 * (1 + (n * 37 % 11) / 20))
         """,
     )
     one = sweep.from_words("N=1,2", [str(target), "--n", "{N}"])
@@ -300,7 +299,7 @@ def test_the_budget_ends_a_study(tmp_path: Path) -> None:
 
 def test_nothing_measured_is_an_error(tmp_path: Path) -> None:
     target = program_file(tmp_path, "sys.exit(3)")
-    with pytest.raises(DiagnoseError, match="no point .* could be timed: exit status 3") as raised:
+    with pytest.raises(DiagnoseError, match=r"no point .* could be timed: exit status 3") as raised:
         measure(sweep.from_words("N=1,2", [str(target), "--n", "{N}"]), limits())
     assert raised.value.exit_code == EXIT_NOTHING_MEASURED
 
@@ -384,7 +383,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setattr(plan, "build_kernel", lambda kernel, arch, progress: program_file(tmp_path, STAND_IN))
-    report = recorded.unpacked("gemm/mma", tmp_path) if hasattr(recorded, "unpacked") else unpack(tmp_path)
+    report = unpack(tmp_path)
     scenario = tmp_path / "scenario.json"
     scenario.write_text(json.dumps({"launches": [["gemm_mma", 12]], "report_file": str(report)}))
     monkeypatch.setenv("FAKE_NCU_SCENARIO", str(scenario))
@@ -471,12 +470,12 @@ def test_without_a_gpu_a_bundled_study_says_so(machine: Path, monkeypatch: pytes
 
 def example(title: str = "Stages") -> dict[str, Any]:
     """A result with two curves, made of known times."""
-    kernels = studies.load_kernels()
+    kernel = studies.load_kernels()["gemm/sweep"]
     one = studies.Study(
         id="mine", title=title, question="Why?", improves="it was", unchanged="it was not", ablates="axis", baseline=2,
         axis=studies.Axis("stages", ("stages",), (2, 3, 4)), tests=("legacy-mma",), analyses=("knee",), measure="rate",
         variants=tuple(
-            studies.Variant(name, kernels["gemm/sweep"], kernels["gemm/sweep"].params, flops_ceiling="tensor:wgmma:bf16")
+            studies.Variant(name, kernel, kernel.params, flops_ceiling="tensor:wgmma:bf16")
             for name in ("one", "<b>two</b>")
         ),
     )  # fmt: skip
@@ -549,3 +548,26 @@ def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(DiagnoseError):
         document.read(tmp_path / "x.json")
+
+
+# --- the recorded studies and their page
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert gen_ablations.stale() == [], "run python tests/gen_ablations.py"
+
+
+@pytest.mark.parametrize("path", sorted(gen_ablations.RECORDED.glob("*.json")), ids=lambda path: path.stem)
+def test_a_recorded_study_is_of_its_kernels_and_shows_without_a_gpu(path: Path, capfd: Any) -> None:
+    found = document.read(path)
+    one = studies.find(path.stem)
+    assert found["run"]["fingerprint"] == one.fingerprint(), (
+        "the study changed: record it again (tests/gpu/ablations.py)"
+    )
+    # What the file concludes is what its samples give today.
+    now = state.restore(found, one.fingerprint(), None, path)
+    now.complete, now.stopped = found["run"]["complete"], found["run"]["stopped"]
+    again = document.build(one, now)
+    assert again["comparisons"] == found["comparisons"] and again["conclusion"] == found["conclusion"]
+    assert main(["ablate", str(path)]) == 0
+    assert one.title in capfd.readouterr().out
