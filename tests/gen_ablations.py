@@ -36,7 +36,7 @@ KEYS = """
     improves: latency had not been hidden   # what it means, in place of the article's words
     unchanged: it is covered
     tests: [pipeline-wait]          # the rules whose cause it tests
-    ablates: axis                   # axis: a curve against itself at `baseline`; variant: against the variant `baseline`
+    ablates: axis                   # axis: curves against themselves at `baseline`; variant: against that variant
     axis: {name: stages, params: [stages], values: [2, 3, 4, 5]}   # every one of params takes each value
     baseline: 2
     at: 4                           # optional: the value that decides (else the last, or the best of a swept axis)
@@ -85,8 +85,8 @@ def _section(name: str, found: Mapping[str, Any]) -> list[str]:
     noise = f"{found['noise']['sigma']:.2%}" if found["noise"]["sigma"] is not None else "not measured"
     first = found["points"][0]["target"] if found["points"] else name
     conditions = (
-        f"{run_['gpu']}, driver {run_['driver']}, {run_['date']}; {run_['rounds']} rounds of {run_['launches']} launches "
-        f"in random order (seed {run_['seed']}), clocks as found, noise {noise}. The first point is `{first}`."
+        f"{run_['gpu']}, driver {run_['driver']}, {run_['date']}; {run_['rounds']} rounds of {run_['launches']} "
+        f"launches in random order (seed {run_['seed']}), clocks as found, noise {noise}. The first point is `{first}`."
     )
     lines += ["", *_paragraph(conditions), "", "</details>", ""]
     if run_["stopped"]:
@@ -126,7 +126,8 @@ def text() -> str:
         counts. After one run as warm-up, rounds over all points follow, each in an order of its own; a run's time is
         the median of its launches by CUDA events, a point's the median of its runs. The noise is measured in the study
         itself: the median |ln ratio| of neighbouring runs of a point, pooled over the points, as a sigma. A change
-        improves where the whole 95 % interval of the ratio (wider with more comparisons: Bonferroni) lies above 1.03, is worse below 1/1.03, is none between, and open otherwise. Rounds repeat until half of every interval is
+        improves where the whole 95 % interval of the ratio (wider with more comparisons: Bonferroni) lies above 1.03,
+        is worse below 1/1.03, is none between, and open otherwise. Rounds repeat until half of every interval is
         within 1 %, or the budget ends. Knees and crossings are read off 2,000 curves drawn from the intervals. Bounds
         along the curve are the useful work over the catalogue's ceilings; where a point was profiled, the binding limit
         stands over it. The SM clock is the highest that nvidia-smi saw while the point ran."""

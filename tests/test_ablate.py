@@ -561,11 +561,9 @@ def test_the_page_is_up_to_date() -> None:
 def test_a_recorded_study_is_of_its_kernels_and_shows_without_a_gpu(path: Path, capfd: Any) -> None:
     found = document.read(path)
     one = studies.find(path.stem)
-    assert found["run"]["fingerprint"] == one.fingerprint(), (
-        "the study changed: record it again (tests/gpu/ablations.py)"
-    )
+    assert [p["id"] for p in found["points"]] == [p.id for p in plan.points(one)], "record it: tests/gpu/ablations.py"
     # What the file concludes is what its samples give today.
-    now = state.restore(found, one.fingerprint(), None, path)
+    now = state.restore(found, found["run"]["fingerprint"], None, path)
     now.complete, now.stopped = found["run"]["complete"], found["run"]["stopped"]
     again = document.build(one, now)
     assert again["comparisons"] == found["comparisons"] and again["conclusion"] == found["conclusion"]
