@@ -5,10 +5,14 @@
 // The tiles of all heads form one line, which the CTAs share equally, so that no SM ends early. One warp loads them by TMA
 // into a ring of stages; four warps take 16 keys of each. The heads that share keys (up to 8) are the rows of mma.sync's
 // first operand. A CTA leaves, for every head that it touches, its weighted sum; the last CTA at a head combines them.
+// Nothing hides that end, so that it is short: every thread has four columns of a row, and the loads of eight parts are
+// under way together.
+//
+// --stages 2..6: a stage is a tile of K and one of V. Up to 3 (head dimension 128) two CTAs fit on an SM, above that one.
 #include "check.cuh"
 #include "panels.cuh"
 
-constexpr int kTileKeys = 64, kWarps = 4, kThreads = (kWarps + 1) * 32, kStages = 3, kMaxGroup = 8;
+constexpr int kTileKeys = 64, kWarps = 4, kThreads = (kWarps + 1) * 32, kMaxStages = 6, kMaxGroup = 8;
 
 // The line of `tiles` tiles among `ctas`: CTA c has those from share_start(c) to share_start(c + 1).
 __host__ __device__ inline int share_start(int cta, int tiles, int ctas) { return int((long long)cta * tiles / ctas); }
@@ -16,19 +20,48 @@ __host__ __device__ inline int share_owner(int tile, int tiles, int ctas) {
     return int(((long long)(tile + 1) * ctas - 1) / tiles);
 }
 
+// After the stages, each a tile of K, then one of V.
 template <int D>
 struct Shared {
-    unsigned char stage[kStages][2][kTileKeys * D * 2];  // a tile of K, then one of V
-    uint64_t full[kStages], empty[kStages];
+    uint64_t full[kMaxStages], empty[kMaxStages];
     float largest[kWarps][kMaxGroup], total[kWarps][kMaxGroup];
-    float sum[kWarps][kMaxGroup][D];
+    alignas(16) float sum[kWarps][kMaxGroup][D];
     bool last;
 };
 
-// Where a CTA leaves its part of a head: the sums of `group` rows, then their largest scores, then their totals.
+// The weighted sum of four columns of a row, over some of the keys.
+struct Part {
+    float4 sum = {0, 0, 0, 0};
+    float largest = -INFINITY, total = 0;  // of the scores, and of their weights relative to it
+
+    __device__ void scale(float by) {
+        sum.x *= by, sum.y *= by, sum.z *= by, sum.w *= by;
+        total *= by;
+    }
+    __device__ void add(const Part& other, float by) {
+        sum.x += other.sum.x * by, sum.y += other.sum.y * by, sum.z += other.sum.z * by, sum.w += other.sum.w * by;
+        total += other.total * by;
+    }
+};
+
+// Adds `Count` parts at once; one of no keys (largest is minus infinity) adds nothing.
+template <int Count>
+__device__ inline void combine(Part& all, const Part (&parts)[Count], float scale_log2) {
+    float largest = all.largest;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) largest = fmaxf(largest, parts[i].largest);
+    all.scale(exp2_fast((all.largest - largest) * scale_log2));
+    all.largest = largest;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) all.add(parts[i], exp2_fast((parts[i].largest - largest) * scale_log2));
+}
+
+// Where a CTA leaves its part of a head: `group` rows of D sums, the largest score, the total, and two for the alignment.
+template <int D>
+constexpr int kPartRow = D + 4;
 template <int D>
 __device__ inline float* part_of(float* parts, int head, int part, int max_parts, int group) {
-    return parts + (size_t(head) * max_parts + part) * group * (D + 2);
+    return parts + (size_t(head) * max_parts + part) * group * kPartRow<D>;
 }
 
 template <int D>
@@ -36,16 +69,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     attention_decode(const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
                      const __nv_bfloat16* __restrict__ q, __nv_bfloat16* __restrict__ out, float* __restrict__ parts,
                      unsigned* __restrict__ arrived, int tiles, int tiles_a_head, int group, int max_parts,
-                     float scale_log2) {
+                     int stage_count, float scale_log2) {
     constexpr uint32_t kTileBytes = kTileKeys * D * 2;
     // Aligned without slack: two CTAs fill an SM's shared memory to the last kilobytes.
     extern __shared__ __align__(1024) unsigned char dynamic[];
-    Shared<D>& shared = *reinterpret_cast<Shared<D>*>(dynamic);
-    uint32_t stages = shared_address(shared.stage);
+    Shared<D>& shared = *reinterpret_cast<Shared<D>*>(dynamic + stage_count * 2 * kTileBytes);
+    uint32_t stages = shared_address(dynamic);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int begin = share_start(blockIdx.x, tiles, gridDim.x), end = share_start(blockIdx.x + 1, tiles, gridDim.x);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < kStages; ++i) barrier_init(&shared.full[i], 1), barrier_init(&shared.empty[i], kWarps);
+        for (int i = 0; i < stage_count; ++i) barrier_init(&shared.full[i], 1), barrier_init(&shared.empty[i], kWarps);
         barrier_init_visible();
     }
     __syncthreads();
@@ -53,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (warp == kWarps) {
         if (lane == 0) {
             Ring ring{0, 1};
-            for (int tile = begin; tile < end; ++tile, ring.next(kStages)) {
+            for (int tile = begin; tile < end; ++tile, ring.next(stage_count)) {
                 uint64_t* barrier = &shared.full[ring.slot];
                 uint32_t target = stages + ring.slot * 2 * kTileBytes;
                 barrier_wait(&shared.empty[ring.slot], ring.parity);
@@ -80,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, 2)
             for (int e = 0; e < 2; ++e) query[i][e] = *reinterpret_cast<const uint32_t*>(q_row + i * 16 + e * 8);
         float result[D / 8][4] = {}, largest = -INFINITY, total = 0;
 
-        for (; tile < stop; ++tile, ring.next(kStages)) {
+        for (; tile < stop; ++tile, ring.next(stage_count)) {
             uint32_t k = stages + ring.slot * 2 * kTileBytes, v = k + kTileBytes;
             barrier_wait(&shared.full[ring.slot], ring.parity);
             float score[2][4] = {};
@@ -128,18 +161,18 @@ __global__ void __launch_bounds__(kThreads, 2)
         named_barrier(1, kWarps * 32);
         int first = share_owner(head * tiles_a_head, tiles, gridDim.x);
         int count = share_owner((head + 1) * tiles_a_head - 1, tiles, gridDim.x) - first + 1;
-        float* part = part_of<D>(parts, head, blockIdx.x - first, max_parts, group);
-        for (int i = threadIdx.x; i < group * D; i += kWarps * 32) {
+        float* mine_out = part_of<D>(parts, head, blockIdx.x - first, max_parts, group);
+        for (int i = threadIdx.x * 4; i < group * D; i += kWarps * 32 * 4) {
             int row = i / D, column = i % D;
-            float top = -INFINITY, sum = 0, weights = 0;
-            for (int w = 0; w < kWarps; ++w) top = fmaxf(top, shared.largest[w][row]);
-            for (int w = 0; w < kWarps; ++w) {
-                float scale = exp2_fast((shared.largest[w][row] - top) * scale_log2);
-                sum += shared.sum[w][row][column] * scale;
-                weights += shared.total[w][row] * scale;
-            }
-            part[i] = sum;
-            if (column == 0) part[group * D + row] = top, part[group * (D + 1) + row] = weights;
+            Part all, part[kWarps];
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w)
+                part[w] = {*reinterpret_cast<const float4*>(&shared.sum[w][row][column]), shared.largest[w][row],
+                           shared.total[w][row]};
+            combine(all, part, scale_log2);
+            float* to = mine_out + row * kPartRow<D>;
+            *reinterpret_cast<float4*>(to + column) = all.sum;
+            if (column == 0) *reinterpret_cast<float2*>(to + D) = make_float2(all.largest, all.total);
         }
 
         // The last CTA at this head reads what all have left. Its own part is there too.
@@ -149,18 +182,24 @@ __global__ void __launch_bounds__(kThreads, 2)
         named_barrier(1, kWarps * 32);
         if (shared.last) {
             __threadfence();
-            for (int i = threadIdx.x; i < group * D; i += kWarps * 32) {
-                int row = i / D;
-                float top = -INFINITY, sum = 0, weights = 0;
-                for (int c = 0; c < count; ++c)
-                    top = fmaxf(top, __ldcg(part_of<D>(parts, head, c, max_parts, group) + group * D + row));
-                for (int c = 0; c < count; ++c) {
-                    const float* from = part_of<D>(parts, head, c, max_parts, group);
-                    float scale = exp2_fast((__ldcg(from + group * D + row) - top) * scale_log2);
-                    sum += __ldcg(from + i) * scale;
-                    weights += __ldcg(from + group * (D + 1) + row) * scale;
+            constexpr int kBatch = 8;
+            for (int i = threadIdx.x * 4; i < group * D; i += kWarps * 32 * 4) {
+                int row = i / D, column = i % D;
+                Part all;
+                for (int c = 0; c < count; c += kBatch) {
+                    Part part[kBatch];
+#pragma unroll
+                    for (int j = 0; j < kBatch; ++j) {
+                        if (c + j >= count) continue;
+                        const float* from = part_of<D>(parts, head, c + j, max_parts, group) + row * kPartRow<D>;
+                        float2 weight = __ldcg(reinterpret_cast<const float2*>(from + D));
+                        part[j] = {__ldcg(reinterpret_cast<const float4*>(from + column)), weight.x, weight.y};
+                    }
+                    combine(all, part, scale_log2);
                 }
-                out[size_t(head) * group * D + i] = __float2bfloat16_rn(sum / weights);
+                uint32_t* to = reinterpret_cast<uint32_t*>(out + size_t(head) * group * D + i);
+                to[0] = pack_bf16(all.sum.x / all.total, all.sum.y / all.total);
+                to[1] = pack_bf16(all.sum.z / all.total, all.sum.w / all.total);
             }
             if (threadIdx.x == 0) arrived[head] = 0;  // for the next launch
         }
@@ -170,9 +209,11 @@ __global__ void __launch_bounds__(kThreads, 2)
 int main(int argc, char** argv) {
     Args args(argc, argv);
     AttentionShape shape(args, 16384, 128);
+    long long stages = args.get("stages", 3);
     int runs = repeats(args);
     auto key = seed(args);
     args.done();
+    require(stages >= 2 && stages <= kMaxStages, "--stages must be between 2 and 6");
     int s = shape.s, d = shape.d, group = shape.group(), kv_heads = shape.heads() / group;
     require(s % kTileKeys == 0, "--s must be a multiple of 64");
     require(group <= kMaxGroup, "--h must be at most 8 times --kv_heads");
@@ -189,7 +230,7 @@ int main(int argc, char** argv) {
     poison(out, size_t(shape.heads()) * d * sizeof(*out));
 
     auto kernel = d == 64 ? attention_decode<64> : attention_decode<128>;
-    int bytes = d == 64 ? sizeof(Shared<64>) : sizeof(Shared<128>);
+    int bytes = int(stages) * 2 * kTileKeys * d * 2 + int(d == 64 ? sizeof(Shared<64>) : sizeof(Shared<128>));
     CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     int device = 0, sms = 0, resident = 0;
     CHECK_CUDA(cudaGetDevice(&device));
@@ -199,14 +240,14 @@ int main(int argc, char** argv) {
     int tiles_a_head = s / kTileKeys, tiles = kv_heads * tiles_a_head, grid = std::min(sms * resident, tiles);
     // A CTA in the middle has at least tiles / grid tiles, rounded down; one more part at each end of a head.
     int max_parts = std::min(grid, tiles_a_head / (tiles / grid) + 2);
-    float* parts = device_alloc<float>(size_t(kv_heads) * max_parts * group * (d + 2));
+    float* parts = device_alloc<float>(size_t(kv_heads) * max_parts * group * (d + 4));
     unsigned* arrived = device_alloc<unsigned>(kv_heads);
     CHECK_CUDA(cudaMemset(arrived, 0, kv_heads * sizeof(unsigned)));
     CUtensorMap map_k = panel_map(k, rows, d, kTileKeys), map_v = panel_map(v, rows, d, kTileKeys);
     float scale_log2 = float(1.4426950408889634 / std::sqrt(double(d)));
     auto launch = [&] {
         kernel<<<grid, kThreads, bytes>>>(map_k, map_v, q, out, parts, arrived, tiles, tiles_a_head, group, max_parts,
-                                          scale_log2);
+                                          int(stages), scale_log2);
     };
     launch();
     CHECK_CUDA(cudaGetLastError());
