@@ -122,15 +122,11 @@ def test_the_softmax_runs_while_p_v_is_under_way(folder: Path) -> None:
         assert text[first:second].count("MUFU") >= 66, f"{mangled}: {text[first:second].count('MUFU')} exponentials"
 
 
-def test_only_pairs_of_warpgroups_that_take_turns_have_named_barriers(folder: Path) -> None:
-    turns = {
-        mangled: sum(opcode(line) == "BAR" and "ARV" in line for line in lines)
-        for mangled, lines in kernels_of("attention/specialised", "attention_specialised", folder).items()
-    }
-    assert len(turns) == 16
-    for mangled, count in turns.items():
-        pingpong = re.search(r"ILi\d+ELb[01]ELb([01])ELb[01]E", mangled)
-        assert pingpong is not None and (count > 0) == (pingpong[1] == "1"), f"{mangled}: {count}"
+def test_the_warpgroups_take_turns(folder: Path) -> None:
+    kernels = kernels_of("attention/specialised", "attention_specialised", folder)
+    assert len(kernels) == 4  # two head dimensions, with a mask or without
+    for mangled, lines in kernels.items():
+        assert any(opcode(line) == "BAR" and "ARV" in line for line in lines), mangled
 
 
 def test_blocks_of_a_cluster_write_to_each_other(folder: Path) -> None:

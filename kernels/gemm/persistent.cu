@@ -1,21 +1,10 @@
 // bf16 GEMM: one block a multiprocessor works through many tiles. The order of tiles keeps what runs at one time in L2, the producer
 // already fills the ring for the next tile during the epilogue, and the outputs leave through the copy engine.
 // diagnose: expect tensor-compute
-#include "ring.cuh"
+#include "tiles.cuh"
 
 constexpr int kStages = 4, kCluster = 2;
-constexpr int kChunkBytes = 64 * 64 * 2;  // outputs leave in chunks of 64 x 64, two buffers a warpgroup
 using Shared = Layout<kStages, kConsumers * 2 * kChunkBytes>;
-
-// Bands of `band` cluster tiles (2 x 128 rows), column by column within a band: 66 clusters then cover about band x 66 / band tiles.
-struct Order {
-    int rows, columns, band;
-    __device__ __forceinline__ void place(int tile, int& row, int& column) const {
-        int first = tile / (band * columns) * band, height = min(band, rows - first), inside = tile - first * columns;
-        row = first + inside % height;
-        column = inside / height;
-    }
-};
 
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     gemm_persistent(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
@@ -52,7 +41,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         }
     } else {
         hopper::registers_take<kConsumerRegisters>();
-        int group = threadIdx.x / 128 - 1, lane = thread % 32, line = thread / 32 * 16 + lane % 16;
+        int group = threadIdx.x / 128 - 1;
         diagnose_timeline::Track track(1 + group, thread == 0);
         uint32_t buffers = ring.stages + Shared::extra + group * 2 * kChunkBytes;
         for (int tile = blockIdx.x / kCluster; tile < tiles; tile += clusters) {
@@ -62,24 +51,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
             float sum[kN / 2];
             ring.multiply(sum, steps, group, thread, track);
             track.begin(Kind::epilogue, tile);
-#pragma unroll
-            for (int chunk = 0; chunk < kN / 64; ++chunk) {
-                uint32_t buffer = buffers + chunk % 2 * kChunkBytes;
-                if (thread == 0) hopper::tma_store_wait<1>();  // the store before the last has left this buffer
-                hopper::named_barrier(1 + group, 128);
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const float* d = sum + chunk * 32 + j * 8;
-                    hopper::stmatrix(buffer + line * 128 + ((2 * j + lane / 16) ^ (line % 8)) * 16, pack_bf16(d[0], d[1]),
-                                     pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]), pack_bf16(d[6], d[7]));
-                }
-                hopper::shared_visible_to_async();
-                hopper::named_barrier(1 + group, 128);
-                if (thread == 0) {
-                    hopper::tma_store(&map_c, buffer, n0 + chunk * 64, m0);
-                    hopper::tma_store_commit();
-                }
-            }
+            store_by_tma<2>(sum, buffers, &map_c, n0, m0, group, thread);
         }
         track.begin(Kind::store_wait);
         if (thread == 0) hopper::tma_store_wait<0>();

@@ -12,7 +12,7 @@ constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroup 0
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
 // Cluster: the blocks that share copies. Each releases a stage in all of them.
-template <int Stages, int Cluster>
+template <int Stages, int Cluster, int Bytes = kStageBytes>
 struct Ring {
     uint32_t stages;  // address of the first
     uint64_t *full, *empty;
@@ -33,7 +33,7 @@ struct Ring {
     __device__ __forceinline__ void next() {
         if (++slot == Stages) slot = 0, phase ^= 1;
     }
-    __device__ __forceinline__ uint32_t stage() const { return stages + slot * kStageBytes; }
+    __device__ __forceinline__ uint32_t stage() const { return stages + slot * Bytes; }
 
     // By every thread of a consumer warpgroup, after wgmma_wait: the first ones signal one block each.
     __device__ __forceinline__ void release(int released, int thread) {
@@ -44,15 +44,17 @@ struct Ring {
         }
     }
 
-    // A consumer warpgroup's product over `steps` stages. One stage's wgmma stays in flight while the next is issued.
-    __device__ __forceinline__ void multiply(float (&sum)[kN / 2], int steps, int group, int thread,
-                                             diagnose_timeline::Track& track) {
+    // A consumer warpgroup's product over `steps` stages; issue(stage, step) issues and commits one of them. It stays in flight while
+    // the next is issued.
+    template <class Issue>
+    __device__ __forceinline__ void multiply_with(float (&sum)[kN / 2], int steps, int thread, diagnose_timeline::Track& track,
+                                                  Issue issue) {
         int previous = 0;
         for (int step = 0; step < steps; ++step) {
             track.begin(Kind::barrier_wait, step);
             hopper::barrier_wait(&full[slot], phase);
             track.begin(Kind::wgmma_issue, step);
-            multiply_stage(sum, stage(), group, step);
+            issue(stage(), step);
             track.begin(Kind::wgmma_wait, step);
             hopper::wgmma_wait<1>();
             if (step > 0) release(previous, thread);
@@ -62,5 +64,10 @@ struct Ring {
         hopper::wgmma_wait<0>();
         hopper::pin(sum);
         release(previous, thread);
+    }
+    __device__ __forceinline__ void multiply(float (&sum)[kN / 2], int steps, int group, int thread,
+                                             diagnose_timeline::Track& track) {
+        multiply_with(sum, steps, thread, track,
+                      [&](uint32_t stage, int step) { multiply_stage(sum, stage, group, step); });
     }
 };

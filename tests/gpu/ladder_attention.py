@@ -42,12 +42,14 @@ SMALL = {
     "attention/specialised": [
         "--s 128 --b 1 --h 1", "--s 128 --causal 1", "--s 256 --causal 1", "--s 384", "--s 384 --d 64 --causal 1",
         "--s 640 --causal 1 --h 8 --kv_heads 2", "--s 1024 --stages 1", "--s 1024 --stages 3 --causal 1",
-        "--s 1024 --pingpong 0 --causal 1", "--s 1024 --late 1 --causal 1", "--s 1024 --d 64 --late 1 --pingpong 0",
+        "--s 1024 --d 64", "--s 1024 --d 64 --stages 1 --causal 1",
         "--s 2048 --d 64 --causal 1 --b 3 --h 15 --kv_heads 5",
     ],
     "attention/decode": [
         "--s 64 --b 1 --h 1 --kv_heads 1", "--s 1024 --b 1 --h 8 --kv_heads 1", "--s 4096 --b 3 --h 12 --kv_heads 4",
         "--s 8192 --b 2 --h 6 --kv_heads 6 --d 64", "--s 65536 --b 1 --h 2 --kv_heads 1",
+        "--s 65536 --b 1 --h 8 --kv_heads 2 --stages 6", "--s 4096 --b 1 --h 6 --kv_heads 2 --d 64 --stages 2",
+        "--s 131072 --b 1 --h 7 --kv_heads 1",
     ],
     "reduction/cub": ["--n 1000"],
     "reduction/scalar": ["--n 4", "--n 1000004"],
@@ -59,6 +61,13 @@ SMALL = {
 
 GRADED = "--b 4 --h 16 --s 4096 --d 128 --causal 1"
 LONG = "--b 1 --h 16 --s 16384 --d 128 --causal 1"
+# The cache of one token's step: grouped heads, each head its own, 64 columns, one long sequence.
+DECODE = (
+    "--b 16 --h 32 --kv_heads 8 --s 16384 --d 128",
+    "--b 16 --h 8 --kv_heads 8 --s 16384 --d 128",
+    "--b 16 --h 32 --kv_heads 16 --s 16384 --d 64",
+    "--b 1 --h 32 --kv_heads 8 --s 131072 --d 128",
+)
 # What is timed: program, arguments, and the name of the step 0 that it is measured against.
 TIMED = [
     ("attention/naive", "--pass scores", None),
@@ -67,25 +76,19 @@ TIMED = [
     ("attention/fused", GRADED, "causal d128"),
     ("attention/tma", GRADED, "causal d128"),
     ("attention/specialised", GRADED, "causal d128"),
-    ("attention/specialised", GRADED + " --late 1", "causal d128"),
-    ("attention/specialised", GRADED + " --pingpong 0", "causal d128"),
-    ("attention/specialised", GRADED + " --pingpong 0 --late 1", "causal d128"),
     ("attention/specialised", GRADED + " --stages 1", "causal d128"),
-    ("attention/specialised", GRADED + " --stages 3", "causal d128"),
+    ("attention/specialised", GRADED + " --stages 2", "causal d128"),
     ("attention/specialised", GRADED + " --kv_heads 4", "causal d128"),
     ("attention/fused", GRADED.replace("causal 1", "causal 0"), "full d128"),
     ("attention/tma", GRADED.replace("causal 1", "causal 0"), "full d128"),
     ("attention/specialised", GRADED.replace("causal 1", "causal 0"), "full d128"),
-    ("attention/specialised", GRADED.replace("causal 1", "causal 0") + " --late 1", "full d128"),
     ("attention/specialised", GRADED.replace("d 128", "d 64"), "causal d64"),
-    ("attention/specialised", GRADED.replace("d 128", "d 64") + " --late 1", "causal d64"),
-    ("attention/specialised", GRADED.replace("d 128", "d 64") + " --stages 3", "causal d64"),
     ("attention/specialised", LONG, "causal s16384"),
-    ("attention/specialised", LONG + " --late 1", "causal s16384"),
-    ("attention/decode", "--b 16 --h 32 --kv_heads 8 --s 16384 --d 128", "reduction/cub"),
-    ("attention/decode", "--b 16 --h 8 --kv_heads 8 --s 16384 --d 128", "reduction/cub"),
-    ("attention/decode", "--b 16 --h 32 --kv_heads 16 --s 16384 --d 64", "reduction/cub"),
-    ("attention/decode", "--b 1 --h 32 --kv_heads 8 --s 131072 --d 128", "reduction/cub"),
+    *(
+        ("attention/decode", f"{shape}{stages}", "reduction/cub")
+        for shape in DECODE
+        for stages in ("", " --stages 2", " --stages 4", " --stages 6")
+    ),
     ("reduction/cub", "", "reduction/cub"),
     ("reduction/atomic", "--repeats 5", "reduction/cub"),
     ("reduction/tree", "--variant divergent", "reduction/cub"),
