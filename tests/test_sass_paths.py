@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from diagnose.sass import disassemble, mix, pathtable
-from sass_tools import SOURCES, assemble, needs_ptxas, ptx_for
+from sass_tools import SOURCES, assemble, needs_nvcc, needs_ptxas, nvcc, ptx_for
 
 CONTRACT = {
     *("mma", "sparse-mma", "fp8-mma", "block-scaled-mma", "int-mma", "fp64-mma", "ldmatrix", "stmatrix", "cp-async"),
@@ -60,6 +60,8 @@ def test_each_row_is_found_in_what_the_compiler_makes(target, tmp_path):
         ("mma_m8n8k4", "sm_80", {"mma"}, set()),
         ("tma_multicast", "sm_120a", {"tma-multicast"}, set()),
         ("dpx", "sm_120a", {"dpx"}, set()),
+        ("dsm_arrive", "sm_90a", {"dsm"}, {"mbarrier"}),
+        ("dsm_arrive", "sm_100a", {"dsm"}, {"mbarrier"}),
         ("tcgen05_st", "sm_100a", {"async-fence"}, {"tmem"}),
         ("mma_fp8_block", "sm_120a", set(), {"block-scaled-mma", "fp8-mma"}),
         ("wgmma_fp8", "sm_90a", {"mma", "fp8-mma"}, {"wgmma", "fp8-wgmma"}),
@@ -72,6 +74,20 @@ def test_what_is_not_there_is_not_named(name, target, absent, present, tmp_path)
     (code,) = disassemble.disassemble(cubin, name)
     paths = set(pathtable.of_code((i.opcode, i.text) for i in code.instructions))
     assert not paths & absent and present <= paths
+
+
+@needs_nvcc
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_an_index_that_is_clamped_is_no_dpx(target, tmp_path):
+    source = """
+__global__ void clamped(int *a, int n) { a[0] = min(a[1] + 1, n); a[2] = max(a[3] - n, 0); a[4] = max(a[5], n); }
+__global__ void scored(int *a, int n) { a[0] = __viaddmax_s32_relu(a[1], a[2], n); }
+"""
+    cubin = nvcc(tmp_path, source, "-arch", target, "-cubin", output="clamped.cubin").read_bytes()
+    found = {code.name: code for code in disassemble.disassemble(cubin, target)}
+    paths = {name: pathtable.of_code((i.opcode, i.text) for i in code.instructions) for name, code in found.items()}
+    assert any(i.base == "VIADDMNMX" for i in found["_Z7clampedPii"].instructions)
+    assert paths == {"_Z7clampedPii": (), "_Z6scoredPii": ("dpx",)}
 
 
 def test_opcodes_alone_name_paths():

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from diagnose.sass.text import matches
+from diagnose.sass.text import matches, parse
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -20,8 +20,9 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class PathEntry:
     """One row: an opcode prefix with modifiers asked for (`any`) and ruled out (`none`), and the sources that prove it.
 
-    `text` is a pattern of the whole instruction, for what the opcode alone does not say; `proof` maps a source of
-    tests/sass_sources to the targets for which it was compiled and found.
+    `text` is a pattern of the whole instruction, for what the opcode alone does not say; `beyond` are base opcodes that
+    do not count as a use: its result has to reach another one. `proof` maps a source of tests/sass_sources to the
+    targets for which it was compiled and found.
     """
 
     path: str
@@ -29,6 +30,7 @@ class PathEntry:
     any: frozenset[str]
     none: frozenset[str]
     text: re.Pattern[str] | None
+    beyond: frozenset[str]
     proof: Mapping[str, tuple[str, ...]]
     note: str
 
@@ -47,7 +49,8 @@ class PathEntry:
         words = self.opcode
         words += f" with {' or '.join(sorted(self.any))}" if self.any else ""
         words += f" without {' or '.join(sorted(self.none))}" if self.none else ""
-        return words + (f" and operands `{self.text.pattern}`" if self.text else "")
+        words += f" and operands `{self.text.pattern}`" if self.text else ""
+        return words + (f", used by more than {' and '.join(sorted(self.beyond))}" if self.beyond else "")
 
 
 @cache
@@ -62,6 +65,7 @@ def entries() -> tuple[PathEntry, ...]:
             any=frozenset(row.get("any", ())),
             none=frozenset(row.get("none", ())),
             text=re.compile(row["text"]) if "text" in row else None,
+            beyond=frozenset(row.get("beyond", ())),
             proof={name: tuple(targets) for name, targets in row["proof"].items()},
             note=row.get("note", ""),
         )
@@ -90,13 +94,50 @@ def of_opcodes(opcodes: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_code(instructions: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Sorted path names that (opcode, instruction text) pairs prove, operands included."""
+    """Sorted path names that (opcode, instruction text) pairs in the order of the code prove, operands included."""
+    code = list(instructions)
     found: set[str] = set()
-    for opcode, text in instructions:
+    for at, (opcode, text) in enumerate(code):
         rows = _by_base().get(opcode.split(".", 1)[0])
         if rows:
-            found.update(row.path for row in rows if row.path not in found and row.proves(opcode, text))
+            found.update(
+                row.path
+                for row in rows
+                if row.path not in found
+                and row.proves(opcode, text)
+                and (not row.beyond or _used_beyond(code, at, row.beyond))
+            )
     return tuple(sorted(found))
+
+
+_FOLLOWED = 256  # instructions over which a result is followed: address arithmetic stands near its use
+_CARRY = frozenset({"MOV", "IADD3", "IADD", "VIADD", "LEA", "IMAD", "UMOV", "R2UR", "SEL", "UIADD3"})
+
+
+def _used_beyond(code: Sequence[tuple[str, str]], at: int, bases: frozenset[str]) -> bool:
+    """Whether the result of `code[at]`, also moved or added to, reaches an instruction of none of the `bases`. A result
+    of which no use is seen counts as one that does: it may be used in another block."""
+    first = parse(code[at][1])
+    if first is None:
+        return True
+    held = set(first.destinations)
+    seen = False
+    for _, text in code[at + 1 : at + 1 + _FOLLOWED]:
+        parsed = parse(text)
+        if parsed is None:
+            continue
+        if parsed.sources & held:
+            if parsed.base in _CARRY:
+                held |= parsed.destinations
+                continue
+            if parsed.base not in bases:
+                return True
+            seen = True
+        if parsed.predicate is None:
+            held -= parsed.destinations
+        if not held:
+            break
+    return not seen
 
 
 def names() -> Sequence[str]:

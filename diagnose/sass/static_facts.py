@@ -15,10 +15,11 @@ from diagnose.expr import Reading as Value
 from diagnose.facts import CATALOGUE
 from diagnose.facts.context import Context
 from diagnose.model import KernelProfile, SassLine, Scalar
-from diagnose.sass import mix, pathtable, products
+from diagnose.sass import mix, mma_tile, pathtable, products
 from diagnose.sass.cfg import COPIES, MMA, WGMMA, Graph, Loop, category, graph
 from diagnose.sass.disassemble import Code, Instruction
 from diagnose.sass.elf import KernelResources
+from diagnose.sass.mma_tile import Tile
 from diagnose.sass.text import parse
 
 _GLOBAL_LOADS = frozenset({"LDG", "LD"})
@@ -401,20 +402,28 @@ def outer_product(kernel: Kernel) -> float:
     return products.outer_product(i.text for i in kernel.hot) if kernel.loop is not None else 0.0
 
 
-def mma_tile_elements(kernel: Kernel) -> int | None:
-    """Output elements of a block's warp-level MMA tile: accumulators of a warp times its warps (4 where the block size
-    is not fixed in the code)."""
-    accumulators = set()
-    for i in kernel.hot if count(kernel.hot, "HMMA") else kernel.all:
-        if i.base == "HMMA":
-            match = _REGISTER_LIST.search(i.text)
-            if match:
-                accumulators.add(match[1])
-    if not accumulators:
-        return None
+def _mma_tile(kernel: Kernel) -> Tile | None:
+    hot = kernel.hot if count(kernel.hot, "HMMA") else kernel.all
+    first = hot[0].pc if hot else 0
+    return mma_tile.tile(hot, [i for i in kernel.all if i.pc < first])
+
+
+def _warps(kernel: Kernel) -> int:
+    """Warps of a block; 4 where the block size is not fixed in the code, which is the usual one of tiles of 64 and 128."""
     threads = kernel.resources.required_threads or kernel.resources.max_threads
-    warps = max(1, threads // 32) if threads and threads < 1024 else 4
-    return len(accumulators) * 16 * 8 * warps
+    return max(1, threads // 32) if threads and threads < 1024 else 4
+
+
+def mma_tile_elements(kernel: Kernel) -> int | None:
+    """Output elements of a block's warp-level MMA tile: accumulators of a warp times its warps."""
+    found = _mma_tile(kernel)
+    return found.elements(_warps(kernel)) if found is not None else None
+
+
+def mma_rows(kernel: Kernel) -> int | None:
+    """Rows that a block's warp-level MMA tile has at most: every warp of the block above the others."""
+    found = _mma_tile(kernel)
+    return found.most_rows(_warps(kernel)) if found is not None else None
 
 
 def software_calls(kernel: Kernel) -> list[Instruction]:
@@ -489,6 +498,7 @@ FACTS: Mapping[str, StaticFact] = {
             lambda k: sum(1 for i in k.all if i.base in MMA and i.base.startswith("UTC")),
         ),
         StaticFact("mma_tile_elements", "count", "Output elements of a block's warp-level tile.", mma_tile_elements),
+        StaticFact("mma_rows", "count", "Rows of a block's warp-level tile at most.", mma_rows),
         StaticFact("async_copies", "count", "cp.async, TMA and bulk copies in the code.", _async_copies),
         StaticFact("staged_stores", "count", "Shared stores of loaded data in the main loop.",
                    lambda k: len(staged(k)) if k.loop is not None else 0),
