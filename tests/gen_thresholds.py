@@ -90,11 +90,11 @@ def text() -> str:
     lines = [
         "# What the numbers in the rules decide",
         "",
-        f"Written by `tests/gen_thresholds.py`: {len(numbers)} numbers in the conditions of {len(recorded.rules())} rules,",
-        f"each moved alone, {kernels} recorded kernels judged anew. `rules test --against` shows what a change of yours does.",
+        f"Written by `tests/gen_thresholds.py`: {len(numbers)} numbers in the conditions of",
+        f"{len(recorded.rules())} rules, each moved alone, {kernels} recorded kernels judged anew.",
+        "`rules test --against` shows what a change of yours does.",
         "",
-        "| moved by | verdicts changed by a number, mean | numbers that change none | that make one wrong | "
-        "verdicts made wrong in all | made right |",
+        "| moved by | verdicts changed, mean | without effect | that make one wrong | made wrong | made right |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for factor in MOVED:
@@ -102,9 +102,8 @@ def text() -> str:
         changed = sum(len(move.changed) for move in those)
         none, harmful = sum(not move.changed for move in those), sum(bool(move.lost) for move in those)
         lost, won = sum(len(move.lost) for move in those), sum(len(move.won) for move in those)
-        lines.append(
-            f"| ×{factor:g} | {changed / len(those):.2f} of {kernels} | {none} of {len(those)} | {harmful} | {lost} | {won} |"
-        )
+        mean = f"{changed / len(those):.2f} of {kernels}"
+        lines.append(f"| ×{factor:g} | {mean} | {none} of {len(those)} | {harmful} | {lost} | {won} |")
     lines += [
         "",
         "## Numbers that make a verdict wrong when moved by a tenth",
