@@ -42,7 +42,7 @@ def answer(document: Ablation) -> list[str]:
         f"{_OUTCOMES.get(outcome, outcome).capitalize()}: {_of(decided)}, {_factor(decided)} the performance of {base}."
     ]
     if outcome == "open":
-        lines.append("The interval holds both an improvement and none: a larger --budget narrows it.")
+        lines.append("The interval holds both an improvement and none: more runs (--interval 0.3) narrow it.")
     elif text(found.get("meaning")):
         lines.append(f"{'Every change makes it worse, so' if outcome == 'worse' else 'So'}: {found['meaning']}.")
     compared = fmt.number(found.get("compared")) or 0
@@ -280,7 +280,7 @@ def tested_by(study: Mapping[str, Any]) -> str:
     """Of a finding's next experiment: `diagnose ablate stages: confirmed, 1.24× (1.23–1.25×) …`, or the command."""
     outcome = study.get("outcome")
     if not isinstance(outcome, Mapping):
-        return f"{study.get('command')}"
+        return text(study.get("command")) or ""
     place = str(outcome.get("variant")) + (f" @ {outcome['at']}" if outcome.get("at") is not None else "")
     gain = (
         f", {fmt.times(outcome.get('gain'))} ({fmt.times_range(outcome.get('low'), outcome.get('high'))}) with {place}"

@@ -20,7 +20,7 @@ _MARKS = ("circle", "square", "diamond", "triangle")
 _SPREAD = 6.0  # values further apart than this factor stand on a logarithmic axis
 _HEADROOM = 1.06
 _GAP = 13.0  # pixels between two labels
-_MOST_TICKS = 12
+_TICK_GAP = 38.0  # and between two values of the axis
 
 
 TIME = "us"
@@ -191,10 +191,11 @@ def _height(value: float, kind: str) -> str:
 def _x_ticks(frame: _Frame, names: Sequence[str], places: Sequence[float], ordinal: bool) -> list[dict[str, str]]:
     if ordinal:
         return [{"x": _fixed(frame.x(float(i))), "text": fmt.shorten(name, 16)} for i, name in enumerate(names)]
-    values = sorted(set(places))
-    every = math.ceil(len(values) / _MOST_TICKS)
-    shown = values[::-1][::every][::-1]
-    return [{"x": _fixed(frame.x(value)), "text": f"{value:g}"} for value in shown]
+    shown: list[float] = []
+    for value in sorted(set(places), reverse=True):
+        if not shown or frame.x(shown[-1]) - frame.x(value) >= _TICK_GAP:
+            shown.append(value)
+    return [{"x": _fixed(frame.x(value)), "text": f"{value:g}"} for value in reversed(shown)]
 
 
 def _knees(document: Mapping[str, Any], frame: _Frame) -> list[dict[str, str]]:

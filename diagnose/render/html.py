@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnose.bundled import bundled
+from diagnose.render import ablation, geometry, view
 from diagnose.render import format as fmt
-from diagnose.render import geometry, view
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -244,6 +244,7 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
                 "change": view.text(view.mapping(finding.get("next_experiment")).get("change"))
                 or view.text(page.get("change")),
                 "expect": view.expectation(finding.get("next_experiment"), units),
+                "study": ablation.tested_by(view.mapping(view.mapping(finding.get("next_experiment")).get("study"))),
                 "limitations": view.text(page.get("limitations"))
                 or "; ".join(view.texts(page.get("limitations")))
                 or None,
