@@ -33,7 +33,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What applies to recorded reports and live runs alike. `rules` are folders of packs beside the core pack."""
+    """What applies to recorded reports and live runs alike. `rules` are folders of packs beside the core pack; `page`
+    adds to the document what only the HTML shows (see `report.ReportOptions`)."""
 
     rules: tuple[Path, ...] = ()
     disable: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class Options:
     kernel: str | None = None
     all_facts: bool = False
     raw_metrics: bool = False
+    page: bool = False
     source: bool = True
     timeout_s: float | None = None
     ncu: str | None = None
@@ -250,7 +252,7 @@ def examine(
         packs,
         program.examine([item.context for item in items]),
         [*warnings, *named, *_about_workloads(profile), *notes],
-        ReportOptions(options.all_facts, options.raw_metrics),
+        ReportOptions(options.all_facts, options.raw_metrics, options.page),
     )
 
 

@@ -22,6 +22,8 @@ HOT_LINES = 12
 MIX_ROWS = 16
 TIMELINE_POINTS = 120
 _STEPS = 6
+_SASS_TEXT = 300  # characters of an instruction's text: the longest that nvdisasm writes are about half of it
+_SOURCE_BYTES = 200_000  # a source file above that is no hand-written kernel, and would fill the page
 _SECTOR = 32
 _WAVEFRONT = 128  # bytes that L1 / shared memory moves a cycle and SM, on every architecture from sm_70 on
 
@@ -442,6 +444,43 @@ def hot(c: Context) -> list[Part]:
             }
         )
     return rows
+
+
+def code(c: Context) -> Part | None:
+    """The kernel's whole code, for the page: every instruction in the order of its address with samples, executions
+    and what it waits for most, and the source files it comes from. None where the report holds no code.
+
+    A line is [pc in hex, text, samples, warp instructions executed, stall reason, file (index into `files`), line];
+    what was not measured is None.
+    """
+    lines = sorted(c.kernel.lines, key=lambda line: line.pc)
+    if not lines:
+        return None
+    files: dict[str, int] = {}
+    rows = []
+    for line in lines:
+        if line.file is not None:
+            files.setdefault(line.file, len(files))
+        waits = {reason: n for reason, n in line.stalls.items() if reason != "selected" and n > 0}
+        rows.append(
+            [
+                hex(line.pc),
+                line.text[:_SASS_TEXT],
+                line.samples,
+                exact(line.executed) if line.executed is not None else None,
+                max(sorted(waits), key=lambda reason: waits[reason]) if waits else None,
+                files[line.file] if line.file is not None else None,
+                line.line,
+            ]
+        )
+    kept = [(name, c.kernel.sources.get(name)) for name in files]
+    return {
+        "lines": rows,
+        "files": [
+            {"file": name, "text": text if text is not None and len(text) <= _SOURCE_BYTES else None}
+            for name, text in kept
+        ],
+    }
 
 
 # --- occupancy ---

@@ -104,6 +104,7 @@ def _options(job: Job, settings: config.Config) -> Options:
         useful_flops=job.useful_flops,
         kernel=job.kernel,
         all_facts=job.all_facts,
+        page=not job.no_html,
         source=not (job.no_source or job.redact),
         timeout_s=job.timeout_s,
         ncu=job.ncu,
@@ -264,19 +265,20 @@ def _progress(job: Job) -> Callable[[str], None]:
 def _deliver(
     job: Job, document: Mapping[str, Any], html: Path | None, gates: Sequence[str], collected: Collected | None
 ) -> int:
-    from diagnose import api
+    from diagnose import api, report
 
     clean = _cleaner(job)
     if job.form != "text":
         for warning in document["warnings"]:
             output.to_stderr(f"warning: {warning}")
-    if job.json_file is not None:
-        output.write_file(job.json_file, output.render(document, "json"))
     written = None
     if html is not None:
         from diagnose.render import html as page
 
         written = output.write_new(html, page.render(document))
+    document = report.without_page(dict(document), job.all_facts)
+    if job.json_file is not None:
+        output.write_file(job.json_file, output.render(document, "json"))
     output.print_document(document, job.form, verbose=job.verbose, color=job.color)
     for line in (
         *api.gates_that_hold(document, gates),
@@ -307,16 +309,21 @@ def run_static(
     redacted: bool,
     verbose: bool,
     color: bool,
+    target: str | None = None,
+    packs: tuple[str, ...] = (),
+    problem: str | None = None,
+    useful_flops: str | None = None,
 ) -> int:
     """`diagnose static`: the machine code of a binary, with no GPU and no run."""
-    from diagnose import api, static
+    from diagnose import api, installed, static
     from diagnose.sass import disassemble
 
     if json_file is not None:
         output.check_target(json_file)
-    api.check_gates(fail_on, static.rules())
+    asked = static.Asked(target, tuple(str(installed.resolve(Path(pack))) for pack in packs), problem, useful_flops)
+    api.check_gates(fail_on, static.packs_for(asked))
     limit = timeout_s if timeout_s is not None else disassemble.TIMEOUT_S
-    document: Mapping[str, Any] = static.analyse(path, kernel=kernel, arch=arch, timeout_s=limit)
+    document: Mapping[str, Any] = static.analyse(path, kernel=kernel, arch=arch, timeout_s=limit, asked=asked)
     if redacted:
         document = redact.document(document)
     if form != "text":

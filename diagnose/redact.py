@@ -6,7 +6,7 @@ Kernel names, metrics and the texts of rules stay. The kept profile (`.ncu-rep`)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 REMOVED = "[redacted]"
@@ -101,10 +101,19 @@ def document(source: Mapping[str, Any], arguments: Sequence[str] = ()) -> dict[s
 def without_source(source: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of the document without source text; file names and lines stay."""
     kernels = [
-        {**kernel, "hot": [{**row, "source": None} for row in kernel.get("hot") or []]}
+        {
+            **kernel,
+            "hot": [{**row, "source": None} for row in kernel.get("hot") or []],
+            **({"code": _code(kernel["code"], lambda name: name)} if kernel.get("code") else {}),
+        }
         for kernel in source.get("kernels") or []
     ]
     return {**source, "kernels": kernels}
+
+
+def _code(code: Mapping[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
+    """A kernel's code without source text. The instructions are the compiler's and stay."""
+    return {**code, "files": [{"file": name(one["file"]), "text": None} for one in code["files"]]}
 
 
 def _cleaned(value: Any, redactor: Redactor) -> Any:
@@ -116,6 +125,8 @@ def _cleaned(value: Any, redactor: Redactor) -> Any:
             if key == "warnings"  # messages may name arguments; in other texts a number is not an argument
             else None
             if key == "source" and _is_code(value)
+            else _code(item, base_name)
+            if key == "code" and isinstance(item, Mapping)
             else item
             if key in _OURS
             else base_name(item)

@@ -29,6 +29,8 @@ from diagnose.model import (
 from diagnose.rules import Pack, Rule, active_rules
 
 SCHEMA_VERSION = "1"
+#: Kernels whose code and raw metrics go into a page: about 20 kB each packed, and nobody reads that of the hundredth.
+PAGE_KERNELS = 64
 Document = dict[str, Any]
 
 
@@ -43,10 +45,12 @@ class Diagnosed:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """`all_facts` keeps every fact, every rejected rule and the raw metrics."""
+    """`all_facts` keeps every fact, every rejected rule and the raw metrics. `page` adds what only the HTML shows, for
+    the PAGE_KERNELS that take the most time: their whole code and their raw metrics."""
 
     all_facts: bool = False
     raw_metrics: bool = False
+    page: bool = False
 
 
 @dataclass
@@ -243,7 +247,13 @@ def _raw_metrics(kernel: KernelProfile) -> Part:
 
 
 def _kernel(
-    item: Diagnosed, number: int, total_us: float, identity: Part, rules: Mapping[str, Rule], options: ReportOptions
+    item: Diagnosed,
+    number: int,
+    total_us: float,
+    identity: Part,
+    rules: Mapping[str, Rule],
+    options: ReportOptions,
+    page: bool = False,
 ) -> Part:
     context, diagnosis, kernel = item.context, item.diagnosis, item.context.kernel
     us, clock = context.value("duration_us"), context.value("clock_ghz")
@@ -298,9 +308,26 @@ def _kernel(
         "timeline": details.timeline(kernel.timeline),
         "hot": details.hot(context),
     }
-    if options.raw_metrics or options.all_facts:
+    if options.raw_metrics or options.all_facts or page:
         entry["raw_metrics"] = _raw_metrics(kernel)
+    if page and (code := details.code(context)) is not None:
+        entry["code"] = code
     return entry
+
+
+def _of_a_page(items: Sequence[Diagnosed]) -> frozenset[int]:
+    """The positions of the PAGE_KERNELS longest."""
+    longest = sorted(range(len(items)), key=lambda at: (-(items[at].context.value("duration_us") or 0.0), at))
+    return frozenset(longest[:PAGE_KERNELS])
+
+
+def without_page(document: Document, raw_metrics: bool = False) -> Document:
+    """The document without what only the page shows: the code, and raw metrics unless they were asked for."""
+    gone = {"code"} if raw_metrics else {"code", "raw_metrics"}
+    if not any(gone & kernel.keys() for kernel in document["kernels"]):
+        return document
+    kernels = [{key: value for key, value in kernel.items() if key not in gone} for kernel in document["kernels"]]
+    return {**document, "kernels": kernels}
 
 
 def _identities(items: Sequence[Diagnosed], devices: Sequence[int]) -> list[Part]:
@@ -409,9 +436,10 @@ def build(
     devices = _Devices()
     numbers = [devices.index(item.context.kernel, profile.runs[item.context.kernel.run]) for item in items]
     total_us = sum(item.context.value("duration_us") or 0.0 for item in items)
+    in_page = _of_a_page(items) if options.page else frozenset()
     kernels = [
-        _kernel(item, number, total_us, identity, rules, options)
-        for item, number, identity in zip(items, numbers, _identities(items, numbers), strict=True)
+        _kernel(item, number, total_us, identity, rules, options, at in in_page)
+        for at, (item, number, identity) in enumerate(zip(items, numbers, _identities(items, numbers), strict=True))
     ]
     cited = {kernel["verdict"]["rule"] for kernel in kernels}
     cited |= {one["rule"] for kernel in kernels for part in ("findings", "rejected") for one in kernel[part]}

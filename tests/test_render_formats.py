@@ -26,6 +26,13 @@ FLAT = {"flops_per_s": 1}
 SLANT = {"bytes_per_s": 5}
 
 
+@pytest.fixture(autouse=True)
+def _whole(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The page with every kernel as HTML, so that its text can be read here; tests with `packed` see the real limit."""
+    if "packed" not in request.node.name:
+        monkeypatch.setattr(html, "INLINE", 200)
+
+
 @pytest.fixture
 def document() -> Document:
     loaded: Document = json.loads(SAMPLE.read_text(encoding="utf-8"))
@@ -297,10 +304,12 @@ def test_many_kernels_are_packed(document: Document) -> None:
     page = Page(rendered)
     assert "kernel_19" in page.text and "kernel_20 " not in page.words
     assert page.executed.count("script") == 1
-    assert 'id="ix"' not in html.render(many(document, 200))
+    few = html.render(many(document, 20))
+    assert 'id="ix"' not in few and "kernel_19" in unpacked(few, "k-k19")
+    assert "roofline" in unpacked(few, "k-k0") and '<svg class="roofline"' not in few
 
 
-def test_charts_are_left_out_beyond_the_budget(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_charts_are_left_out_beyond_the_budget(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "CHART_BUDGET", 10_000)
     rendered = html.render(many(document, 201))
     assert '<svg class="roofline"' in unpacked(rendered, "k-k0")
@@ -315,9 +324,79 @@ def test_charts_are_left_out_beyond_the_budget(document: Document, monkeypatch: 
 def test_many_raw_metrics_are_packed(document: Document) -> None:
     document["kernels"][0]["raw_metrics"] = {f"metric_{n}": [n / 3, "byte"] for n in range(100)}
     rendered = html.render(document)
-    packed = json.loads(unpacked(rendered, "m-7f3a91c2"))
-    assert len(packed) == 100 and packed[0] == ["metric_0", "0 byte"]
+    packed, names = json.loads(unpacked(rendered, "m-7f3a91c2")), json.loads(unpacked(rendered, "mn"))
+    assert len(packed) == len(names) == 100 and packed[0] == [0, "0 byte"] and names[0] == "metric_0"
     assert "metric_99" not in Page(rendered).text
+
+
+def test_equal_launches_are_one_row_with_their_spread(document: Document) -> None:
+    first = document["kernels"][0]
+    times = [100.0, 98.0, 102.0, 101.0, 130.0]
+    launches = [
+        {**first, "id": f"n{at}", "group": "g", "duration_us": us, "launches": 1, "time_share": us / 531}
+        for at, us in enumerate(times)
+    ]
+    page = {**document, "kernels": launches, "program": {}}
+    found = view.groups(view.kernels(page))
+    assert [(one.id, one.duration_us, one.total_us, one.launches) for one in found] == [("n0", 101.0, 531.0, 5)]
+    assert found[0].spread == pytest.approx((102 - 100) / 2 / 101)
+    text = Page(html.render(page)).text
+    assert "n = 5 ±1.0 %" in text and "Shortest98.0 µsLongest130 µs" in text and "5 launches in 1 group" in text
+    assert json.loads(unpacked(html.render(page), "al")) == {f"n{at}": "n0" for at in range(1, 5)}
+
+
+def test_code_is_packed_once_for_kernels_that_share_it(document: Document) -> None:
+    hostile = "LDG </script><img src=x onerror=alert(1)> \u202e"
+    code = {
+        "lines": [["0x0", hostile, 5, 32, "long_scoreboard", 0, 2], ["0x10", "EXIT", None, None, None, None, None]],
+        "files": [{"file": "/home/me/a.cu", "text": "one\ntwo </script>"}],
+    }
+    kernels = [{**document["kernels"][0], "id": f"c{at}", "code": code} for at in range(2)]
+    rendered = html.render({**document, "kernels": kernels, "program": {}})
+    chunks = re.findall(r'id="(c-[0-9a-f]{12})" data-size', rendered)
+    assert len(chunks) == 1 and hostile not in rendered and rendered.count(f'data-code="{chunks[0]}"') == 2
+    packed = json.loads(unpacked(rendered, chunks[0]))
+    assert packed["lines"][0][1].endswith("\\u202e") and packed["files"][0]["text"] == "one\ntwo </script>"
+    heat = json.loads(unpacked(rendered, "h-c1"))
+    assert heat == {"samples": [5, None], "executed": [32, None], "reasons": ["long scoreboard"], "stall": [0, None]}
+
+
+def test_accepted_and_lapsed_findings_and_budgets_are_said(document: Document) -> None:
+    kernel = document["kernels"][0]
+    about = {"owner": "@kernel-team", "reason": "next quarter", "expires": "2027-02-28", "kernel": "*"}
+    kernel["findings"][0]["accepted"] = about
+    other = document["kernels"][1]
+    other["findings"] = [copy.deepcopy(kernel["findings"][0])]
+    other["verdict"]["rule"] = other["findings"][0]["rule"]
+    del other["findings"][0]["accepted"]
+    other["findings"][0]["lapsed"] = {**about, "why": "expired on 2026-11-30"}
+    document["acceptance"] = {"accepted": 1, "lapsed": 1, "stale": [{"finding": "spill", **about}]}
+    row = {"kernel": "gemm", "id": "1", "pattern": "g*", "budget": "max_duration", "unit": "us"}
+    document["budgets"] = [{**row, "asked": 10, "found": 12.5, "kept": False}]
+    rendered = html.render(document)
+    text = Page(rendered).text
+    assert "Accepted by @kernel-team until 2027-02-28: next quarter" in text
+    assert "No longer accepted: expired on 2026-11-30" in text and "Stale." in text
+    assert "1 accepted" in text and "1 no longer accepted" in text
+    assert "✗ broken gemm: max_duration asks for at most 10.0 µs, it is 12.5 µs" in text
+    assert 'data-state="accepted"' in rendered and 'data-state="lapsed"' in rendered
+
+
+# ---- JSON ----
+
+
+def test_large_json_is_trimmed_and_json_lines_are_not(document: Document) -> None:
+    for kernel in document["kernels"]:
+        kernel.pop("raw_metrics", None)
+    few, large = json.loads(jsonl.render_json(many(document, 201))), many(document, 2_001)
+    assert "trimmed" not in few and "roofline" in few["kernels"][0]
+    found = json.loads(jsonl.render_json(large))
+    assert "jsonl" in found["trimmed"] and len(found["kernels"]) == 2_001
+    kept = found["kernels"][0]
+    assert "roofline" not in kept and kept["findings"] == large["kernels"][0]["findings"] and len(kept["limits"]) <= 2
+    assert "roofline" in json.loads(jsonl.render(large).splitlines()[1])
+    large["kernels"][0]["raw_metrics"] = {}
+    assert "trimmed" not in json.loads(jsonl.render_json(large))
 
 
 # ---- the terminal ----

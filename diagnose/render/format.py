@@ -72,6 +72,8 @@ _RESOURCE_NAMES = {
 
 def number(value: object) -> float | None:
     """`value` as a finite number, or None for anything else (booleans and texts too)."""
+    if type(value) is float:  # by far the most
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

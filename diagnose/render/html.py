@@ -18,23 +18,28 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diagnose import budget
 from diagnose.bundled import bundled
-from diagnose.render import ablation, geometry, view
+from diagnose.render import ablation, geometry, jsonl, view
 from diagnose.render import format as fmt
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-#: Up to so many kernels stand in the page as HTML; beyond, only the FRONT longest do and the rest is packed.
-INLINE = 200
+# The budgets below keep 1 kernel under 200 kB, 10 under 400 kB and 1,000 under 6 MB (shared/html-report.md).
+#: Up to so many kernels stand in the page whole, about 75 kB each; of more, all are packed, and of the FRONT longest
+#: the verdict and the findings stand there too, for readers without JavaScript.
+INLINE = 2
 FRONT = 20
-#: Bytes of packed kernels with all their charts; the shorter kernels beyond keep verdict, limits, findings and numbers.
-CHART_BUDGET = 4_000_000
+#: Bytes of packed kernels with all their charts; the shorter kernels beyond keep verdict, figures and findings.
+CHART_BUDGET = 3_400_000
 #: Raw metrics above this count are packed too.
 RAW_INLINE = 60
-#: Bytes of packed raw metrics in one file; kernels get theirs by time until it is used.
-RAW_BUDGET = 12_000_000
+#: Bytes of packed raw metrics and of packed code in one file; kernels get theirs by time until it is used.
+RAW_BUDGET = 600_000
+CODE_BUDGET = 800_000
+_KEPT = {True: "kept", False: "broken", None: "not measured"}
 _NAME_IN_TABLE = 90
 _QUERY = 300
 
@@ -43,7 +48,8 @@ def _finalize(value: object) -> object:
     """Every value that a template prints: None, NaN and missing keys as words, texts without control characters."""
     kind = type(value)
     if kind is str:
-        return fmt.clean(value, newlines=True)  # type: ignore[arg-type]
+        plain: str = value  # type: ignore[assignment]
+        return plain if plain.isascii() and plain.isprintable() else fmt.clean(plain, newlines=True)
     if kind is int or hasattr(value, "__html__"):
         return value
     if kind is float:
@@ -99,10 +105,10 @@ def _hash(source: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
 
-def _pack(source: str) -> dict[str, object]:
+def _pack(source: str, level: int = 9) -> dict[str, object]:
     """`source` as base64 of raw deflate, with the size at which a reader stops inflating."""
     raw = source.encode("utf-8", "replace")
-    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    squeeze = zlib.compressobj(level, zlib.DEFLATED, -15)
     return {"size": len(raw), "body": base64.b64encode(squeeze.compress(raw) + squeeze.flush()).decode()}
 
 
@@ -215,10 +221,25 @@ def _raw(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         if found is None:
             shown = fmt.shorten(value, 200) if isinstance(value, str) and value else fmt.NOT_MEASURED
         else:
-            shown = f"{int(found):,}" if found == int(found) and abs(found) < 1e18 else f"{found:,.6g}"
+            # Four digits, as the page's other numbers: six would make these, the largest part, a third larger.
+            shown = f"{int(found):,}" if found == int(found) and abs(found) < 1e18 else f"{found:,.4g}"
             shown += f" {unit}" if isinstance(unit, str) and unit else ""
         rows.append((fmt.shorten(name, 200), fmt.clean(shown)))
     return sorted(rows)
+
+
+def _at(finding: Mapping[str, Any]) -> str:
+    """What an accepted finding is held to later, as JSON for the page's export: its gain and the value that decides."""
+    found: dict[str, Any] = {}
+    win = fmt.number(view.mapping(finding.get("speedup")).get("expected"))
+    if win is not None:
+        found["win"] = float(f"{win:.3g}")
+    for item in view.objects(finding.get("evidence")):
+        value = fmt.number(item.get("value"))
+        if item.get("holds") is True and value is not None and view.text(item.get("fact")):
+            found |= {"metric": item["fact"], "value": float(f"{value:.4g}")}
+            break
+    return json.dumps(found)
 
 
 def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -238,6 +259,9 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
                 "severity": view.text(finding.get("severity")) or "note",
                 "title": view.text(finding.get("title")) or view.text(page.get("title")) or rule,
                 "gain": view.speedup_of(finding),
+                "accepted": view.mapping(finding.get("accepted")),
+                "lapsed": view.mapping(finding.get("lapsed")),
+                "at": _at(finding),
                 "evidence": view.objects(finding.get("evidence")),
                 "where": [{**item, "place": _place(item)} for item in view.objects(finding.get("where"))],
                 "why": view.text(finding.get("why")) or view.text(page.get("why")),
@@ -256,16 +280,60 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
     return found
 
 
-_CHARTS = ("speed_of_light", "roofline", "memory", "stalls", "timeline", "occupancy", "instruction_mix", "hot")
+def _code(data: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """The kernel's code for the script, as JSON: (hash of the code, code and sources, what was counted in it)."""
+    code = view.mapping(data.get("code"))
+    lines = [line for line in code.get("lines") or () if isinstance(line, list | tuple) and len(line) == 7]
+    if not lines:
+        return None
+    files = [
+        {"file": fmt.shorten(one.get("file"), 300), "text": one.get("text") if view.text(one.get("text")) else None}
+        for one in view.objects(code.get("files"))
+    ]
+    text = [[pc, fmt.shorten(sass, 300), file, line] for pc, sass, _, _, _, file, line in lines]
+    reasons = sorted({stall for *_, stall, _, _ in lines if isinstance(stall, str)})
+    heat = {
+        "samples": [fmt.number(line[2]) for line in lines],
+        "executed": [fmt.number(line[3]) for line in lines],
+        "reasons": [fmt.words(reason) for reason in reasons],
+        "stall": [reasons.index(line[4]) if line[4] in reasons else None for line in lines],
+    }
+
+    def packed(value: object) -> str:
+        return json.dumps(jsonl.finite(value), ensure_ascii=False, separators=(",", ":"))
+
+    body = packed({"files": files, "lines": text})
+    return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:12], body, packed(heat)
 
 
-def _kernel(
-    kernel: view.KernelView, pages: Mapping[str, Any], device: str | None, raw: bool, charts: bool
-) -> dict[str, Any]:
-    """All that the kernel part prints; without `charts` the verdict, the limits, the findings and their numbers."""
-    whole = kernel.data
-    data = whole if charts else {key: value for key, value in whole.items() if key not in _CHARTS}
-    launch = view.mapping(data.get("launch"))
+def _pins(data: Mapping[str, Any]) -> str:
+    """Where the findings point, for the script: [address, rule, role] each."""
+    return json.dumps(
+        [
+            [place["pc"], view.text(finding.get("rule")) or "", view.text(place.get("role")) or "place"]
+            for finding in view.objects(data.get("findings"))
+            for place in view.objects(finding.get("where"))
+            if view.text(place.get("pc"))
+        ]
+    )
+
+
+def _launches(kernel: view.KernelView) -> list[tuple[str, str]]:
+    """The spread of a group's launches."""
+    times = kernel.times_us
+    if len(kernel.members) < 2 or not times:
+        return []
+    return [
+        ("Median launch", fmt.duration(view.median(times))),
+        ("Shortest", fmt.duration(times[0])),
+        ("Longest", fmt.duration(times[-1])),
+        ("Half of them within ±", fmt.share(kernel.spread) if kernel.spread is not None else "too few launches to say"),
+    ]
+
+
+def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | None, raw: bool) -> dict[str, Any]:
+    """All that the kernel part prints."""
+    data = kernel.data
     sol = [item for item in view.objects(data.get("speed_of_light")) if item.get("label") or item.get("resource")]
     parts: dict[str, Any] = {
         "time_model": _time_model(data),
@@ -297,7 +365,6 @@ def _kernel(
             for item in view.objects(data.get("not_evaluated"))
         ],
         "facts": sorted(view.mapping(data.get("facts")).items()),
-        "paths": view.texts(data.get("paths")),
     }
     raw_rows = _raw(data)
     parts["raw"] = raw_rows if raw and len(raw_rows) <= RAW_INLINE else []
@@ -314,17 +381,24 @@ def _kernel(
         "instruction_mix": ("Instruction mix", "instruction_mix"),
         "hot": ("Hot instructions and source lines", "hot"),
     }
-    parts["left_out"] = not charts and any(whole.get(key) for key in _CHARTS)
+    parts["pins"] = _pins(data)
+    parts["group"] = _launches(kernel)
     parts["missing"] = [
-        {"label": label, "how": view.HOW_TO_COLLECT[how]}
-        for part, (label, how) in labels.items()
-        if not parts[part] and not whole.get(part)
+        {"label": label, "how": view.HOW_TO_COLLECT[how]} for part, (label, how) in labels.items() if not parts[part]
     ]
     if kernel.duration_us is None:
         parts["missing"].insert(0, {"label": "Duration", "how": view.HOW_TO_COLLECT["time"]})
     if not raw_rows:
         parts["missing"].append({"label": "Raw metrics", "how": view.HOW_TO_COLLECT["raw_metrics"]})
-    parts["config"] = [
+    parts["config"] = _config(kernel, device)
+    return parts
+
+
+def _config(kernel: view.KernelView, device: str | None) -> list[tuple[str, str]]:
+    """How the kernel was launched, as labels and texts."""
+    data = kernel.data
+    launch, paths = view.mapping(data.get("launch")), view.texts(data.get("paths"))
+    return [
         (label, shown)
         for label, shown in (
             ("Grid", fmt.dims(launch.get("grid"))),
@@ -334,12 +408,11 @@ def _kernel(
             ("Per launch", fmt.duration(kernel.duration_us)),
             ("SM clock", fmt.quantity(data.get("clock_ghz"), "ghz")),
             ("Device", device),
-            ("Data paths", ", ".join(parts["paths"]) if parts["paths"] else None),
+            ("Data paths", ", ".join(paths) if paths else None),
             ("Workload", data.get("workload") if data.get("workload") in {"range", "graph"} else None),
         )
         if shown and shown != fmt.NOT_MEASURED
     ]
-    return parts
 
 
 def _index(rows: list[dict[str, Any]]) -> str:
@@ -348,8 +421,15 @@ def _index(rows: list[dict[str, Any]]) -> str:
     return json.dumps(columns, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _row(kernel: view.KernelView) -> dict[str, Any]:
+def _count(kernel: view.KernelView) -> str:
+    if kernel.launches is None or kernel.launches < 2:
+        return ""
+    return f"n = {kernel.launches:,}" + (f" ±{fmt.share(kernel.spread)}" if kernel.spread is not None else "")
+
+
+def _row(kernel: view.KernelView, device: str | None) -> dict[str, Any]:
     """A table row: what it shows, and by what it is sorted and searched."""
+    rules = [fmt.shorten(finding.get("rule"), 60) for finding in view.objects(kernel.data.get("findings"))]
     name = fmt.shorten(kernel.name, _NAME_IN_TABLE)
     title = fmt.shorten(kernel.title, 120)
     return {
@@ -363,7 +443,8 @@ def _row(kernel: view.KernelView) -> dict[str, Any]:
         "time": fmt.duration(kernel.total_us),
         "share": fmt.share(kernel.share) if kernel.share is not None else "",
         "width": geometry.bar(kernel.share, 1.0) or "0%",
-        "n": f"n = {kernel.launches:,}" if kernel.launches is not None and kernel.launches > 1 else "",
+        "n": _count(kernel),
+        "state": kernel.state,
         "win": kernel.win,
         "range": kernel.win_range,
         "why": fmt.shorten(kernel.reason, 260),
@@ -373,7 +454,9 @@ def _row(kernel: view.KernelView) -> dict[str, Any]:
             (
                 name,
                 fmt.shorten(kernel.full_name, _QUERY),
-                f"class:{kernel.klass} rule:{kernel.rule or ''} sev:{kernel.severity or ''}",
+                f"class:{kernel.klass} rule:{kernel.rule or ''} sev:{kernel.severity or ''} {kernel.state}",
+                f"device:{fmt.shorten(device, 60).replace(' ', '-')}" if device else "",
+                " ".join(f"has:{rule}" for rule in dict.fromkeys(rules) if rule != kernel.rule),
                 title,
             )
         ).lower(),
@@ -404,44 +487,108 @@ class _Bodies:
 
     inline: list[dict[str, Any]] = field(default_factory=list)
     chunks: list[dict[str, object]] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    codes: set[str] = field(default_factory=set)
     raw_kernels: int = 0
     raw_left: int = field(default_factory=lambda: RAW_BUDGET)
+    code_left: int = field(default_factory=lambda: CODE_BUDGET)
     charts_left: int = field(default_factory=lambda: CHART_BUDGET)
 
-    def pack(self, name: str, source: str) -> int:
+    def pack(self, name: str, source: str, level: int = 9) -> int:
         """Adds a packed element; returns its size in the file."""
-        chunk = _pack(source)
+        chunk = _pack(source, level)
         self.chunks.append({"id": name, **chunk})
         return len(str(chunk["body"]))
 
+    def pack_raw(self, kernel: view.KernelView, rows: list[tuple[str, str]]) -> None:
+        """The metrics' names stand in the page once, in the element `mn`; each kernel has [number of a name, value]."""
+        numbered = [[self.names.setdefault(name, len(self.names)), shown] for name, shown in rows]
+        source = json.dumps(numbered, ensure_ascii=False, separators=(",", ":"))
+        self.raw_left -= self.pack(f"m-{kernel.id}", source)
 
-def _bodies(document: view.Document, found: list[view.KernelView], kernel_part: Any) -> _Bodies:
-    """Renders every kernel. Up to INLINE of them stand in the page. Beyond, all are packed, and the FRONT longest stand
-    there too, without charts, for readers without JavaScript."""
+    def pack_code(self, kernel: view.KernelView) -> str | None:
+        """The code, once for all kernels that share it, and what was counted in it; the element's name."""
+        found = _code(kernel.data) if self.code_left > 0 else None
+        if found is None:
+            return None
+        digest, body, heat = found
+        if digest not in self.codes:
+            self.codes.add(digest)
+            self.code_left -= self.pack(f"c-{digest}", body)
+        self.code_left -= self.pack(f"h-{kernel.id}", heat)
+        return f"c-{digest}"
+
+
+def _device(document: view.Document, kernel: view.KernelView) -> str | None:
+    devices, number = view.objects(document.get("devices")), fmt.number(kernel.data.get("device"))
+    if number is None or not 0 <= int(number) < len(devices):
+        return None
+    return view.text(devices[int(number)].get("name"))
+
+
+def _bodies(document: view.Document, found: list[view.KernelView], macros: Any) -> _Bodies:
+    """Renders every kernel: whole while CHART_BUDGET lasts, then in brief. See INLINE for what stands in the page."""
     pages = view.mapping(document.get("rule_pages"))
-    devices = view.objects(document.get("devices"))
     bodies = _Bodies()
     packed = len(found) > INLINE
     for position, kernel in enumerate(found):
-        number = fmt.number(kernel.data.get("device"))
-        device = None
-        if number is not None and 0 <= int(number) < len(devices):
-            device = view.text(devices[int(number)].get("name"))
-        parts = _kernel(kernel, pages, device, bodies.raw_left > 0, bodies.charts_left > 0)
+        device = _device(document, kernel)
+        whole = bodies.charts_left > 0
+        brief = ""
+        if packed and (position < FRONT or not whole):
+            findings = _findings(kernel.data, pages)
+            brief = macros.brief(kernel, findings, _config(kernel, device), not whole)
+        if packed and position < FRONT:
+            bodies.inline.append({"kernel": kernel, "body": brief})
+        if not whole:
+            # Level 1: the tail of a large report is many small texts, and level 9 takes three times as long for 6 %.
+            bodies.pack(f"k-{kernel.id}", str(brief), 1)
+            continue
+        parts = _kernel(kernel, pages, device, bodies.raw_left > 0)
+        parts["code"] = bodies.pack_code(kernel)
         bodies.raw_kernels += bool(parts["raw"] or parts["raw_packed"])
         if parts["raw_packed"]:
-            source = json.dumps(parts["raw_packed"], ensure_ascii=False, separators=(",", ":"))
-            bodies.raw_left -= bodies.pack(f"m-{kernel.id}", source)
-        body = kernel_part(kernel, parts)
+            bodies.pack_raw(kernel, parts["raw_packed"])
+        body = macros.kernel_part(kernel, parts)
         if packed:
             bodies.charts_left -= bodies.pack(f"k-{kernel.id}", str(body))
-            if position < FRONT:
-                bodies.inline.append(
-                    {"kernel": kernel, "body": kernel_part(kernel, _kernel(kernel, pages, device, False, False))}
-                )
         else:
             bodies.inline.append({"kernel": kernel, "body": body})
+    if bodies.names:
+        bodies.pack("mn", json.dumps(list(bodies.names), ensure_ascii=False, separators=(",", ":")))
     return bodies
+
+
+def _aliases(found: list[view.KernelView]) -> dict[str, str]:
+    """The ids of launches that stand in the row of another: links to them lead there."""
+    return {one.id: kernel.id for kernel in found for one in kernel.members if one.id != kernel.id}
+
+
+def _tally(found: list[view.KernelView]) -> str:
+    """How many kernels want what, in one line."""
+    open_ = sum(one.klass in {"implementation", "fit"} and one.state != "accepted" for one in found)
+    states = [one.state for one in found]
+    parts = [
+        (open_, "to act on"),
+        (sum(one.klass == "hardware" for one in found), "at their limit"),
+        (sum(one.klass == "unknown" for one in found), "not known"),
+        (states.count("accepted"), "accepted"),
+        (states.count("lapsed"), "no longer accepted"),
+    ]
+    launches = sum(one.launches if one.launches is not None else 1 for one in found)
+    groups = view.plural(len(found), "group")
+    start = (
+        f"{view.plural(launches, 'launch').replace('launchs', 'launches')} in {groups}: "
+        if launches > len(found)
+        else ""
+    )
+    return start + ", ".join(f"{count:,} {what}" for count, what in parts if count)
+
+
+def _report_hash(found: list[view.KernelView]) -> str:
+    """What tells this report from another: its kernels' ids and times."""
+    told = "\n".join(f"{kernel.id} {kernel.total_us}" for kernel in found)
+    return hashlib.sha256(told.encode()).hexdigest()[:10]
 
 
 def _classes(found: list[view.KernelView]) -> list[dict[str, Any]]:
@@ -476,11 +623,13 @@ def render(document: view.Document) -> str:
     environment = _environment(folder)
     style = (folder / "report.css").read_text(encoding="utf-8")
     script = (folder / "report.js").read_text(encoding="utf-8")
-    found = view.kernels(document)
-    rows = [_row(kernel) for kernel in found]
-    part: Any = environment.get_template("macros/kernel.j2").module
-    bodies = _bodies(document, found, part.kernel_part)
-    packed = len(found) > INLINE
+    every = view.kernels(document)
+    found = view.groups(every)
+    rows = [_row(kernel, _device(document, kernel)) for kernel in found]
+    macros: Any = environment.get_template("macros/kernel.j2").module
+    bodies = _bodies(document, found, macros)
+    packed = len(found) > FRONT
+    aliases = _aliases(found)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -491,18 +640,25 @@ def render(document: view.Document) -> str:
         script=Markup(script),
         policy=policy,
         title=_title(found, document),
-        summary=view.summary(document, found),
-        header=view.header(document, found),
+        report=_report_hash(found),
+        summary=view.summary(document, every),
+        tally=_tally(found),
+        acceptance=view.mapping(document.get("acceptance")),
+        budgets=[(row, _KEPT[row.get("kept")], budget.told(row)) for row in view.objects(document.get("budgets"))],
+        baseline=view.mapping(document.get("baseline")),
+        header=view.header(document, every),
         warnings=view.texts(document.get("warnings")),
         partial=document.get("partial") is True,
         classes=_classes(found),
-        rows=rows[:FRONT] if packed else rows,
+        rows=rows[:FRONT],
         row_count=len(rows),
         inline=bodies.inline,
         index={"id": "ix", **_pack(_index(rows))} if packed else None,
+        aliases={"id": "al", **_pack(json.dumps(aliases, separators=(",", ":")))} if aliases else None,
+        brief=len(found) > INLINE,
         chunks=bodies.chunks,
         raw_kernels=bodies.raw_kernels,
-        raw_limited=bodies.raw_left <= 0,
+        raw_limited=bodies.raw_kernels < len(found),
         program=_findings(view.mapping(document.get("program")), view.mapping(document.get("rule_pages"))),
         provenance=_provenance(document),
         version=view.text(view.mapping(document.get("tool")).get("version")),

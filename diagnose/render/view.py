@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose.render import format as fmt
@@ -84,6 +84,30 @@ class KernelView:
     speedup: Mapping[str, Any] | None
     deciding: str | None
     severity: str | None
+    members: tuple[KernelView, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """`accepted` or `lapsed` where the verdict's finding is, else empty."""
+        for finding in objects(self.data.get("findings")):
+            if finding.get("rule") == self.rule:
+                return next((word for word in ("accepted", "lapsed") if mapping(finding.get(word))), "")
+        return ""
+
+    @property
+    def times_us(self) -> list[float]:
+        """The durations of its launches that were measured one by one, shortest first."""
+        known = [one.duration_us for one in self.members or (self,)]
+        return sorted(us for us in known if us is not None)
+
+    @property
+    def spread(self) -> float | None:
+        """Half the interquartile range of its launches over their median: half of them lie within ± that."""
+        times = self.times_us
+        middle = median(times)
+        if len(times) < 4 or not middle:  # fewer have no quartiles
+            return None
+        return (times[(3 * len(times)) // 4] - times[len(times) // 4]) / 2 / middle
 
     @property
     def sign(self) -> str:
@@ -213,6 +237,44 @@ def kernels(document: Document) -> list[KernelView]:
                 speedup=speed,
                 deciding=deciding_number(kernel),
                 severity=_worst(kernel),
+            )
+        )
+    found.sort(key=lambda view: (view.total_us is None, -(view.total_us or 0.0)))
+    return found
+
+
+def median(ordered: Sequence[float]) -> float | None:
+    """The middle of sorted values; of an even number the lower of the two, so that it is one that was measured."""
+    return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+
+def groups(views: Sequence[KernelView]) -> list[KernelView]:
+    """Equal launches (the document's `group`) with the same verdict as one view: that of the median launch, under the
+    id of the first, with the time and the share of all. A view of one launch stays as it is."""
+    bundles: dict[tuple[object, ...], list[KernelView]] = {}
+    for view in views:
+        group = text(view.data.get("group"))
+        key = (group, view.rule, view.state) if group is not None else (view.position, None, None)
+        bundles.setdefault(key, []).append(view)
+    found: list[KernelView] = []
+    for bundle in bundles.values():
+        if len(bundle) == 1:
+            found.append(bundle[0])
+            continue
+        members = tuple(sorted(bundle, key=lambda view: view.position))
+        timed = sorted((one for one in members if one.duration_us is not None), key=lambda one: one.duration_us or 0.0)
+        middle = timed[(len(timed) - 1) // 2] if timed else members[0]
+        totals = [one.total_us for one in members if one.total_us is not None]
+        shares = [one.share for one in members if one.share is not None]
+        found.append(
+            replace(
+                middle,
+                id=members[0].id,
+                position=members[0].position,
+                total_us=sum(totals) if totals else None,
+                share=sum(shares) if shares else None,
+                launches=launches_total(members),
+                members=members,
             )
         )
     found.sort(key=lambda view: (view.total_us is None, -(view.total_us or 0.0)))
