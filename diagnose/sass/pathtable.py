@@ -133,7 +133,7 @@ def _used_beyond(code: Sequence[tuple[str, str]], at: int, bases: frozenset[str]
             if parsed.base not in bases:
                 return True
             seen = True
-        if parsed.predicate is None:
+        if parsed.predicate in (None, first.predicate):  # under another predicate the old value may live on
             held -= parsed.destinations
         if not held:
             break
