@@ -70,7 +70,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     } else {
         hopper::registers_take<kConsumerRegisters>();
         int group = threadIdx.x / 128 - 1;
-        diagnose_timeline::Track track(1 + group, thread == 0);
+        diagnose_timeline::Track track(1 + group, false);  // no time line here
         uint32_t buffers = ring.stages + S::out + group * S::buffers * kChunkBytes;
         for (int tile = blockIdx.x / kCluster; tile < tiles; tile += clusters) {
             int row, column;

@@ -233,12 +233,15 @@ int run(const Request& r, double tolerance) {
 
     auto kernel = gemm_sweep<T, N, Rs, Specialised>;
     CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    int threads = N == 256 ? kThreads<N, Specialised> : kConsumers * 128 + r.producers * 32, resident = 0;
+    CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, bytes));
+    std::fprintf(stderr, "blocks an SM: %d\n", resident);
     cudaLaunchAttribute cluster;
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = r.cluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(r.m / kM, r.n / N);
-    config.blockDim = N == 256 ? kThreads<N, Specialised> : kConsumers * 128 + r.producers * 32;
+    config.blockDim = threads;
     config.dynamicSmemBytes = bytes;
     config.attrs = &cluster, config.numAttrs = 1;
     size_t count = size_t(r.m) * r.n;

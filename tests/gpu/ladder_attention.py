@@ -282,9 +282,16 @@ def main() -> int:
         if ran.status is None:
             broken[name] = "hangs"
     if options.json:
-        options.json.write_text(json.dumps({"step0": rates, "rows": rows}, indent=1), encoding="utf-8")
+        conditions = f"{gpu_name()}, {time.strftime('%Y-%m-%d')}"
+        measured = {"conditions": conditions, "step0": rates, "rows": rows}
+        options.json.write_text(json.dumps(measured, indent=1), encoding="utf-8")
     say(f"{failed} failures, {time.monotonic() - start:.0f} s in all")
     return 1 if failed else 0
+
+
+def gpu_name() -> str:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def run_torch() -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 Needs only the standard library, PyYAML and nvcc. A step that fails or hangs costs its time limit, the rest goes on.
 
-    python3 tests/gpu/ladder_gemm.py [--stage steps,check,sweep] [--only REGEX] [--out FILE.json]
+    python3 tests/gpu/ladder_gemm.py [--stage steps,check,sweep,compare] [--only REGEX] [--out FILE.json]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ladders
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,9 @@ BASE = {
     "producers": 1,
     "bits": 16,
     "epilogue": 0,
+    "zeros": 0,
 }
+BLOCKS = re.compile(r"blocks an SM: (\d+)")
 # One choice away from the defaults at a time, and the articles' comparisons.
 ABLATIONS: tuple[dict[str, int], ...] = (
     {},
@@ -46,7 +49,7 @@ ABLATIONS: tuple[dict[str, int], ...] = (
     {"tile": 64},
     {"stages": 2},
     {"stages": 3},
-    *({"tile": 128, "stages": stages} for stages in (2, 3, 5, 6, 7)),
+    *({"tile": 128, "stages": stages} for stages in (2, 3, 4, 5, 6, 7)),
     {"tile": 128, "stages": 2, "producers": 0},
     {"tile": 128, "stages": 4, "producers": 0},
     {"producers": 0},
@@ -57,6 +60,7 @@ ABLATIONS: tuple[dict[str, int], ...] = (
     {"swizzle": 0},
     {"epilogue": 1},
     {"epilogue": 2},
+    {"cluster": 2, "zeros": 1},
     {"bits": 8, "cluster": 2},
     {"bits": 32, "cluster": 2},
 )
@@ -90,7 +94,15 @@ def run(program: Path, arguments: dict[str, int], environment: dict[str, str]) -
     if not found:
         return None, f"FAIL ({done.returncode}): {(done.stderr or done.stdout).strip()[-300:]}"
     us, rate, error, tolerance, verdict = found.groups()
-    measured = {"us": float(us), "tflops": float(rate), "error": error, "tolerance": tolerance, "ok": verdict == "ok"}
+    measured: dict[str, Any] = {
+        "us": float(us),
+        "tflops": float(rate),
+        "error": error,
+        "tolerance": tolerance,
+        "ok": verdict == "ok",
+    }
+    if blocks := BLOCKS.search(done.stderr):
+        measured["blocks"] = int(blocks[1])
     return measured, f"{us:>9} us {rate:>7} TFLOP/s  error {error} of {tolerance}  {verdict}"
 
 
@@ -106,7 +118,7 @@ def combinations() -> list[dict[str, int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--stage", default="steps,check,sweep")
+    parser.add_argument("--stage", default="steps,check,sweep,compare")
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ladder"))
@@ -117,7 +129,8 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "DIAGNOSE_CUBLASLT": cublaslt()}
     query = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
-    print("#", subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip())
+    gpu = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    print("#", gpu)
     manifest = yaml.safe_load((ROOT / "kernels" / "gemm" / "manifest.yaml").read_text())
     kernels = {k["name"]: k for k in manifest["kernels"]}
     programs = {name: options.folder / Path(k["source"]).stem for name, k in kernels.items()}
@@ -174,11 +187,33 @@ def main() -> int:
             bits = choice.get("bits", 16)
             cube = {"m": 8192, "n": 8192, "k": 8192, **BASE, **choice, "repeats": 10}
             measure("gemm/sweep", "sweep " + " ".join(f"{k}={v}" for k, v in choice.items()), cube, mark(8192, bits))
+        for band in (4, 16, 32):
+            measure(
+                "gemm/persistent",
+                f"gemm/persistent 8192 band={band}",
+                ladders.cube(8192, band=band, repeats=20),
+                mark(8192),
+            )
         for name in ("gemm/cublas", "gemm/mma-sync", "gemm/mma", "gemm/sweep", "gemm/persistent"):
             extra = {"tile": 64} if name == "gemm/sweep" else {}
             measure(name, f"{name} 512", {"m": 512, "n": 512, "k": 512, **extra, "repeats": 200})
+    if "compare" in stages:
+        done = [(one["name"], one["arguments"]) for one in results]
+        for dense in (0, 1):  # small: partly filled rows of tiles, few stages
+            small = {"m": 512, "n": 768, "k": 192, "dense": dense, "repeats": 2}
+            measure("gemm/sparse", f"check sparse dense={dense}", small)
+        for side in (side for one in ladders.COMPARISONS for side in (one.first, one.second) if side):
+            for name, wanted in side.runs():
+                arguments = {**(BASE if name == "gemm/sweep" else {}), **wanted}
+                if any(there == name and arguments.items() <= had.items() for there, had in done):
+                    continue
+                done.append((name, arguments))
+                label = " ".join(f"{k}={v}" for k, v in arguments.items() if BASE.get(k) != v)
+                measure(name, f"{name} {label}", {**arguments, "repeats": 20})
+        ladders.print_comparisons(results)
     if options.out:
-        options.out.write_text(json.dumps(results, indent=1))
+        conditions = f"{gpu}, {time.strftime('%Y-%m-%d')}"
+        options.out.write_text(json.dumps({"conditions": conditions, "runs": results}, indent=1))
     print(f"# {len(results)} runs, {failed} not ok, {time.monotonic() - start:.0f} s", flush=True)
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""Writes kernels/RESULTS.md from kernels/results.json, the times that `make gpu` last measured. Run it after a new run.
+"""Writes kernels/RESULTS.md from what was last measured: kernels/results.json (`make gpu`) and kernels/ladders.json.
 
 python tests/gpu/results.py            writes the file
 python tests/gpu/results.py --check    says whether it is up to date
@@ -13,7 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import ladders  # noqa: E402
+
 from diagnose.collect.kernels import load_kernels  # noqa: E402
+from diagnose.gpus import catalogue  # noqa: E402
 
 TARGET = ROOT / "kernels" / "RESULTS.md"
 
@@ -50,7 +53,18 @@ def text() -> str:
         "| kernel | expected | µs | rate | error | twin | gain |",
         "| --- | --- | --: | --: | --- | --- | --: |",
     ]
-    return "\n".join([*head, *rows]) + "\n"
+    return "\n".join([*head, *rows, "", *ladder_sections()]) + "\n"
+
+
+def ladder_sections() -> list[str]:
+    """The ladders in the order of the manifests' steps; the ceiling is the share of the peak that wgmma sustains."""
+    steps: dict[str, list[tuple[int, str]]] = {}
+    for name, kernel in load_kernels(ROOT / "kernels").items():
+        if kernel.step is not None:
+            steps.setdefault(kernel.family, []).append((kernel.step, name))
+    share = catalogue.sustained_share("tensor:wgmma", 90)
+    assert share is not None  # ceilings.yaml has it
+    return ladders.sections({f: [name for _, name in sorted(s)] for f, s in steps.items()}, ladders.PEAK_TFLOPS * share)
 
 
 def main() -> int:
