@@ -68,6 +68,7 @@ def _chosen(option: str, value: str, choices: Sequence[str]) -> str:
       ceilings   the rates that a GPU sustains
       compare    two reports, kernel by kernel
       ablate     one variable swept, with a curve
+      check-races  memory errors, races, misused barriers, by compute-sanitizer
       open       shows an HTML report in the browser
     A program of such a name: ./static or -- static
 
@@ -473,28 +474,21 @@ def kernels_run(
     return EXIT_OK if result.ok else EXIT_GATE
 
 
-@verbs_app.command(help="The rates that known GPUs sustain (measuring this machine's is not in this version).")
-def ceilings(form: str = _LIST_FORMAT) -> int:
-    from diagnose.ceilings import rows
-
-    wants_json = _json_wanted(form)
-    from diagnose.collect import host
+@verbs_app.command(help="Measures what this machine's GPU sustains; without a GPU, shows what is known of others.")
+def ceilings(
+    export: str = typer.Option(None, "--export", metavar="FILE", help="Writes the form that the project ships, too."),
+    show: bool = typer.Option(False, "--show", help="Measures nothing, shows what is known."),
+    form: str = _LIST_FORMAT,
+) -> int:
+    from diagnose.ceilings import command
     from diagnose.output import to_stderr
 
-    found = rows()
-    if present := host.gpus():
-        names = ", ".join(dict.fromkeys(gpu.name for gpu in present))
-        to_stderr(
-            f"warning: this version does not measure the ceilings of {names}; these are recorded and data-sheet ones"
-        )
+    wants_json = _json_wanted(form)
+    content, lines = command.run(Path(export) if export else None, show, to_stderr)
     if wants_json:
-        _print_json({"measured": False, "ceilings": found})
+        _print_json(content)
     else:
-        from diagnose.render.format import quantity
-
-        _print_table(
-            [(r["gpu"], r["resource"], quantity(r["value"], r["unit"]), f"{r['source']}, {r['date']}") for r in found]
-        )
+        _print_table(lines)
     return EXIT_OK
 
 
@@ -521,6 +515,10 @@ def static(
     kernel: str = typer.Option(None, "-k", "--kernel", metavar="EXPR", help="Only kernels whose name matches."),
     arch: str = _ARCH,
     timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Limit of each run of nvdisasm."),
+    target: str = typer.Option(None, "--for", metavar="sm_XX", help="Says what a move to that GPU asks for."),
+    rules: list[str] = _RULES,
+    problem: str = typer.Option(None, "--problem", metavar="SPEC", help="The work, as gemm:4096,4096,4096,bf16."),
+    useful_flops: str = typer.Option(None, "--useful-flops", metavar="N", help="Useful operations of one launch."),
     fail_on: list[str] = typer.Option([], "--fail-on", metavar="X", help="Exit 1 if X holds (repeatable)."),
     redact: bool = typer.Option(False, "--redact", help="Without user paths."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Everything in the text."),
@@ -540,6 +538,10 @@ def static(
             redacted=redact,
             verbose=verbose,
             color=not no_color,
+            target=target,
+            packs=tuple(rules),
+            problem=problem,
+            useful_flops=useful_flops,
         )
 
     return _uninterrupted(run, Path(file))
@@ -554,6 +556,8 @@ def compare(
     by: str = typer.Option("name", "--by", metavar="name|order", help="order: the n-th kernel with the n-th."),
     noise: float = typer.Option(3.0, "--noise", metavar="PERCENT", help="A smaller difference of times is the same."),
     fail_on: list[str] = typer.Option([], "--fail-on", metavar="regression", help="Exit 1 if a kernel got slower."),
+    html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Also writes the comparison as HTML there."),
+    redact: bool = typer.Option(False, "--redact", help="Without hosts, user paths, arguments and source text."),
     rules: list[str] = _RULES,
     config: str = _CONFIG,
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Every kernel in the text."),
@@ -578,6 +582,8 @@ def compare(
             config_file=Path(config) if config else None,
             verbose=verbose,
             color=not no_color,
+            html=Path(html) if html else None,
+            redacted=redact,
         )
 
     return _uninterrupted(run, (before, after))
@@ -658,6 +664,44 @@ def ablate(
             color=not no_color,
         ),
     )
+
+
+@verbs_app.command(
+    "check-races",
+    help="""Memory errors, races and misused barriers of a program, by compute-sanitizer, before its speed matters.
+
+    Runs PROGRAM (or kernel:NAME) once under each tool, with an empty stdin. Options come before the program.
+
+    \b
+    Exit codes: 0 no error found, 1 an error was found, 2 wrong usage,
+    3 a tool or the program did not reach its end
+    """,
+)
+def check_races(
+    target: list[str] = typer.Argument(None, metavar="PROGRAM [ARGS]...", show_default=False),
+    tools: list[str] = typer.Option(
+        [], "--tool", metavar="memcheck|racecheck|synccheck", help="Only this one (repeatable)."
+    ),
+    kernel: str = typer.Option(None, "-k", "--kernel", metavar="NAME", help="Only kernels with this in their name."),
+    sanitizer: str = typer.Option(
+        None,
+        "--sanitizer",
+        metavar="PATH",
+        help="The compute-sanitizer (else DIAGNOSE_SANITIZER, PATH, CUDA's places).",
+    ),
+    timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Limit of each tool's run."),
+    form: str = _LIST_FORMAT,
+    no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
+) -> int:
+    from diagnose import races
+    from diagnose.collect.sanitizer import TOOLS
+
+    wants_json = _json_wanted(form)
+    if not target:
+        raise DiagnoseError("no program was named", "diagnose check-races ./a.out")
+    chosen = tuple(dict.fromkeys(_chosen("--tool", tool, TOOLS) for tool in tools)) or TOOLS
+    job = races.Job(tuple(target), chosen, kernel, sanitizer, timeout, wants_json, not no_color)
+    return _uninterrupted(races.run, job)
 
 
 # --- entry ---

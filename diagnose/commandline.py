@@ -13,7 +13,9 @@ from diagnose.report_session import MAGIC
 
 VERBS = (
     "static", "doctor", "ceilings", "kernels", "rules", "facts", "compare", "ablate", "open",
+    "check-races",
 )  # fmt: skip
+PROGRAM_VERBS = ("check-races",)  # what follows their options is a program with words of its own
 SUBVERBS: Mapping[str, tuple[str, ...]] = {
     "kernels": ("list", "build", "run"),
     "rules": ("list", "explain", "new", "test", "accuracy"),
@@ -107,11 +109,22 @@ def read(arguments: Sequence[str], names: OptionNames) -> Call:
         rest = rest[1:]
         return Call(None, (*options, "--", *rest))
     word = rest[0]
+    if word in PROGRAM_VERBS:
+        return Call(word, _for_program(word, options, rest[1:], names))
     if word in VERBS:
         return Call(word, _for_verb(word, options, rest[1:], names))
     if is_report(word) or word.startswith(KERNEL_PREFIX):
         return Call(None, (*options, *rest))
     return Call(None, (*options, "--", *rest))
+
+
+def _for_program(verb: str, options: list[str], rest: list[str], names: OptionNames) -> tuple[str, ...]:
+    """The verb with its options, then the program with its own words untouched."""
+    at = 0
+    while at < len(rest) and rest[at] != "--" and _is_option(rest[at]):
+        at += _option(rest, at, names)
+    program = rest[at + 1 :] if rest[at : at + 1] == ["--"] else rest[at:]
+    return (verb, *options, *rest[:at], *(("--", *program) if program else ()))
 
 
 def _for_verb(verb: str, options: list[str], rest: list[str], names: OptionNames) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Finds the tools that this product runs: ncu, nvcc, nvdisasm, cuobjdump."""
+"""Finds the tools that this product runs: ncu, nvcc, nvdisasm, cuobjdump, compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def ncu_version(ncu: Path) -> str | None:
     return found[1] if found else None
 
 
-def _given(text: str, where: str) -> Path:
+def _given(text: str, where: str, name: str = "ncu") -> Path:
     path = Path(text).expanduser()
     if path.is_dir():
-        path = path / "ncu"
+        path = path / name
     if not is_program(path):
         raise DiagnoseError(
             f"{where} names {text}, which is not an executable file",
-            "diagnose doctor    (lists the ncu installations found here)",
+            f"diagnose doctor    (lists the {name} installations found here)" if name == "ncu" else f"which {name}",
             EXIT_NOTHING_MEASURED,
         )
     return path.absolute()
@@ -101,6 +101,17 @@ def find_cuda_tool(name: str) -> Path | None:
     )
     folders = [Path(home) / "bin" for home in (*homes, *toolkits)] + list(wheel_bin())
     return next((folder / name for folder in folders if is_program(folder / name)), None)
+
+
+def find_sanitizer(given: str | None = None) -> Path | None:
+    """The compute-sanitizer to use: `given` (`--sanitizer`), else DIAGNOSE_SANITIZER, else as any tool of CUDA.
+
+    A named one that cannot be run is an error; None means that there is none on this machine.
+    """
+    for text, where in ((given, "--sanitizer"), (os.environ.get("DIAGNOSE_SANITIZER"), "DIAGNOSE_SANITIZER")):
+        if text:
+            return _given(text, where, "compute-sanitizer")
+    return find_cuda_tool("compute-sanitizer")
 
 
 def cuda_tool_version(tool: Path) -> str | None:
