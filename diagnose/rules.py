@@ -600,7 +600,10 @@ def _pack_files(folder: Path) -> list[Path]:
     root = folder.resolve()
     found: list[Path] = []
     for where, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        # A folder with a pack.yaml of its own is another pack (rules/migration in rules).
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and not (Path(where) / name / "pack.yaml").is_file()
+        )
         if Path(where) == folder and STUDIES_FOLDER in folders:
             folders.remove(STUDIES_FOLDER)
         for name in sorted(files):

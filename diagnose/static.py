@@ -15,22 +15,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnose import __version__, occupancy
+from diagnose import __version__, facts, occupancy
+from diagnose.bundled import bundled
 from diagnose.details import Part, exact, rounded
 from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
 from diagnose.gpus import catalogue
 from diagnose.model import Scalar
 from diagnose.packfile import nearest
+from diagnose.problem import declared
 from diagnose.report import Document, evidence, packs_entry
-from diagnose.rules import Pack, Rule, RuleOutcome, active_rules, evaluate, expectation, load_packs
-from diagnose.sass import binary, compatibility, disassemble, elf, names, static_facts
+from diagnose.rules import Pack, Rule, RuleOutcome, active_rules, evaluate, expectation, load_packs, with_thresholds
+from diagnose.sass import binary, compatibility, disassemble, elf, migration, names, static_facts, useful
 from diagnose.sass.binary import Binary, Image
+from diagnose.sass.cfg import MMA
 from diagnose.sass.disassemble import Instruction
+from diagnose.sass.migration import MigrationEnv, Target
 from diagnose.sass.pitfalls import pitfalls
 from diagnose.sass.static_facts import Kernel, StaticEnv
 from diagnose.sass.text import matches
@@ -62,18 +66,52 @@ class _Task:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What is asked of each kernel: a target architecture to move to (`sm_100`), packs of rules, the declared work."""
+
+    target: str | None = None
+    packs: tuple[str, ...] = ()
+    problem: str | None = None
+    useful_flops: str | None = None
+
+
+_PLAIN = Asked()
+
+
+@dataclass(frozen=True)
 class _Choice:
     """What was asked for, and the limits."""
 
     kernel: str | None
     arch: str | None
     timeout_s: float
+    asked: Asked = _PLAIN
 
 
 @cache
 def rules() -> tuple[Pack, ...]:
     """The pack of static rules."""
     return load_packs([Path(__file__).parent / "sass" / "rules"], static_facts.units())
+
+
+@cache
+def migration_rules() -> tuple[Pack, ...]:
+    """The pack of what to check when code moves to a newer architecture."""
+    return load_packs([bundled("rules") / "migration"], migration.units())
+
+
+@cache
+def packs_for(asked: Asked) -> tuple[Pack, ...]:
+    """The packs in force: the static rules, those of a migration where a target is named, and the user's.
+
+    A pack of the user is read as for profiled kernels, beside the core pack; what it disables is off here too, and
+    facts that only a run can give are missing.
+    """
+    own: tuple[Pack, ...] = ()
+    if asked.packs:
+        catalogue = {**facts.units(), **migration.units()}
+        own = load_packs([bundled("rules"), *map(Path, asked.packs)], catalogue)[1:]
+    return (*rules(), *(migration_rules() if asked.target else ()), *own)
 
 
 def analyse(
@@ -84,14 +122,19 @@ def analyse(
     progress: Progress | None = None,
     timeout_s: float = disassemble.TIMEOUT_S,
     workers: int | None = None,
+    asked: Asked = _PLAIN,
 ) -> Document:
     """The document for the GPU code in a file: one entry a kernel and architecture.
 
     `kernel` is a regular expression searched in mangled and C++ names, `arch` a target (`sm_90a`; `sm_90` also takes
-    90a and 90f). `timeout_s` bounds each run of nvdisasm, `workers` the processes that read a large file.
+    90a and 90f). `timeout_s` bounds each run of nvdisasm, `workers` the processes that read a large file. With a target
+    in `asked` the rules of a migration are asked about each kernel that is older than it.
     """
     path = Path(path)
-    choice = _Choice(kernel, _architecture(arch), timeout_s)
+    asked = replace(asked, target=_target(asked.target))
+    declared(asked.problem, asked.useful_flops)
+    packs_for(asked)
+    choice = _Choice(kernel, _architecture(arch), timeout_s, asked)
     _pattern(kernel)
     found = binary.open_binary(path)
     _has_code(found)
@@ -109,7 +152,18 @@ def analyse(
     results, problems = _read(found, images, choice, progress, workers)
     if not results:
         raise _no_kernels(found, choice, problems)
-    return _document(found, results, problems)
+    return _document(found, results, problems, asked)
+
+
+def _target(name: str | None) -> str | None:
+    """The architecture to move to, checked; None where none is named."""
+    match = None if name is None else re.fullmatch(r"(?:sm_?)?(\d{2,4})[af]?", name.strip().lower())
+    if match is not None and catalogue.architecture(int(match[1])).known:
+        return f"sm_{match[1]}"
+    if name is None:
+        return None
+    known = ", ".join(f"sm_{one.sm}" for one in catalogue.architectures() if one.sm >= 80)
+    raise DiagnoseError(f"--for {name!r} is no architecture that is known here", f"--for takes {known}", EXIT_USAGE)
 
 
 def _architecture(arch: str | None) -> str | None:
@@ -230,14 +284,23 @@ def _read(
 def _here(found: Binary, tasks: Sequence[_Task], choice: _Choice) -> Iterator[Part | _Task | DiagnoseError]:
     for task in tasks:
         try:
-            yield from read_part(found, task.image, task.part, task.parts, choice.kernel, choice.arch, choice.timeout_s)
+            yield from read_part(
+                found, task.image, task.part, task.parts, choice.kernel, choice.arch, choice.timeout_s, choice.asked
+            )
         except DiagnoseError as error:
             yield error
         yield task
 
 
 def read_part(
-    found: Binary, number: int, part: int, parts: int, kernel: str | None, arch: str | None, timeout_s: float
+    found: Binary,
+    number: int,
+    part: int,
+    parts: int,
+    kernel: str | None,
+    arch: str | None,
+    timeout_s: float,
+    asked: Asked = _PLAIN,
 ) -> Iterator[Part]:
     """Entries for a part of the kernels of an image."""
     image = found.images[number]
@@ -269,7 +332,7 @@ def read_part(
             code = replace(code, arch=image.arch)
         if arch is not None and arch[-1] in "af" and code.arch != arch:
             return
-        yield entry(Kernel(code, resources), number)
+        yield entry(Kernel(code, resources), number, asked)
 
 
 def _with_workers(
@@ -346,6 +409,7 @@ def _hand_over(
     order = {
         "path": str(found.path.absolute()), "image": task.image, "part": task.part, "parts": task.parts,
         "kernel": choice.kernel, "arch": choice.arch, "timeout_s": choice.timeout_s,
+        "asked": asdict(choice.asked),
     }  # fmt: skip
     process.stdin.write(json.dumps(order) + "\n")
     process.stdin.flush()
@@ -363,13 +427,13 @@ def _hand_over(
 # --- one kernel ---
 
 
-def entry(kernel: Kernel, image: int) -> Part:
+def entry(kernel: Kernel, image: int, asked: Asked = _PLAIN) -> Part:
     """The document's entry for a kernel; `id` and `index` are added with the whole."""
     resources, code = kernel.resources, kernel.code
     demangled = names.demangle(code.name)
     spilled = static_facts.spills(kernel)
-    env = StaticEnv(kernel)
-    outcomes = _outcomes(env, code.arch)
+    env = _env(kernel, asked)
+    outcomes = _outcomes(env, asked)
     fired = [outcome for outcome in outcomes if outcome.state is True]
     findings = [_finding(outcome, kernel) for outcome in sorted(fired, key=_rank)]
     first = next((one for one in findings if one["severity"] != "note"), None)
@@ -403,18 +467,52 @@ def entry(kernel: Kernel, image: int) -> Part:
             if outcome.state is False and len(outcome.because) == 1 and len(outcome.leaves) > 1
         ],
         "not_evaluated": [
-            {"rule": outcome.rule.id, "missing": list(outcome.missing), "collect_with": "diagnose TARGET"}
+            {"rule": outcome.rule.id, "missing": list(outcome.missing), "collect_with": _remedy(outcome)}
             for outcome in outcomes
             if outcome.state is None
         ],
         "facts": _facts(env, fired),
-        "readings": _readings(kernel),
+        "readings": {**_readings(kernel), "work": _work(kernel, asked)},
         "occupancy": _occupancy(kernel),
     }
 
 
-def _outcomes(env: StaticEnv, arch: str) -> list[RuleOutcome]:
-    return [evaluate(rule, env) for rule in active_rules(rules()) if rule.applies(arch)]
+def _env(kernel: Kernel, asked: Asked) -> MigrationEnv:
+    """What rules may ask of a kernel; without a target the facts of a migration are those of its own architecture."""
+    number = _number(asked.target) if asked.target else kernel.sm or 0
+    work = declared(asked.problem, asked.useful_flops)
+    return MigrationEnv(kernel, Target(catalogue.architecture(number), work), StaticEnv(kernel))
+
+
+def _outcomes(env: MigrationEnv, asked: Asked) -> list[RuleOutcome]:
+    """What each rule says: those of a migration are for the target's architecture, all others for the code's own."""
+    kernel = env.kernel
+    target = asked.target if asked.target and (kernel.sm or 0) < _number(asked.target) else None
+    moved = {rule.id for pack in migration_rules() for rule in pack.rules} if asked.target else set()
+    found = []
+    known_as = (names.demangle(kernel.code.name), kernel.code.name)
+    for rule in _rules_in_force(asked, known_as, kernel.code.arch):
+        arch = target if rule.id in moved else kernel.code.arch
+        if arch is not None and rule.scope == "kernel" and rule.applies(arch):
+            found.append(evaluate(rule, env))
+    return found
+
+
+def _rules_in_force(asked: Asked, known_as: Sequence[str], arch: str) -> list[Rule]:
+    """The rules of all packs, with the thresholds that packs set for their own rules. Those set for core rules are left
+    out: the conditions of the core rules on code are others."""
+    packs = packs_for(asked)
+    own = {rule.id for pack in packs[len(rules()) :] for rule in pack.rules}
+    changed: dict[str, dict[int, float]] = {}
+    for one in (one for pack in packs for one in pack.thresholds):
+        if one.rule in own and one.fits(known_as, arch):
+            changed.setdefault(one.rule, {}).update(one.leaves)
+    return [with_thresholds(rule, changed[rule.id]) if rule.id in changed else rule for rule in active_rules(packs)]
+
+
+def _remedy(outcome: RuleOutcome) -> str:
+    """How to get what a rule misses: declare the work where that is all, else run the program."""
+    return "--problem SPEC" if set(outcome.missing) <= {"useful_bytes", "useful_flops"} else "diagnose TARGET"
 
 
 def _rank(outcome: RuleOutcome) -> tuple[int, str]:
@@ -466,10 +564,10 @@ def _place(role: str, instruction: Instruction) -> Part:
     }
 
 
-def _facts(env: StaticEnv, fired: Sequence[RuleOutcome]) -> Part:
+def _facts(env: MigrationEnv, fired: Sequence[RuleOutcome]) -> Part:
     cited = {name for outcome in fired for name in (*outcome.rule.facts, *outcome.rule.show)}
     found: Part = {}
-    for name in sorted(cited & set(static_facts.FACTS)):
+    for name in sorted(cited & set(migration.units())):
         value, unit, _ = env.lookup(name)
         found[name] = {"value": _scalar(value), "unit": unit}
     return found
@@ -504,7 +602,8 @@ def _readings(kernel: Kernel) -> Part:
             "budget": dict(static_facts.budget(kernel)),
             "widths": static_facts.widths(kernel),
             "tensor_operations": {
-                name: exact(value) for name, value in static_facts.tensor_operations(kernel.hot).items()
+                name: exact(value) if value is not None else None
+                for name, value in static_facts.kernel_operations(kernel).items()
             },
         }
     stages = static_facts.pipeline(kernel)
@@ -523,6 +622,28 @@ def _readings(kernel: Kernel) -> Part:
             "serialized": reading.serialized,
         }
     return found
+
+
+def _work(kernel: Kernel, asked: Asked) -> Part | None:
+    """Declared operations beside those that the main loop issues; None where nothing is declared."""
+    amount = declared(asked.problem, asked.useful_flops).get("useful_flops")
+    if not isinstance(amount, float | int):
+        return None
+    issued = [i for i in kernel.hot if i.base in MMA]
+    shapes = {shape for i in issued if (shape := static_facts.instruction_shape(i)) is not None}
+    shapes |= {(one.m, one.n, one.k) for one in static_facts.tcgen05_shapes(kernel) if one is not None}
+    operations = static_facts.kernel_operations(kernel)
+    found = useful.work(float(amount), asked.problem, operations, shapes)
+    return {
+        "useful_flops": exact(found.useful_flops),
+        "issued_per_iteration": _rounded(found.issued_per_iteration),
+        "iterations_at_least": _rounded(found.iterations),
+        "useful_share_at_most": _rounded(found.share_at_most),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return rounded(value) if value is not None else None
 
 
 def _occupancy(kernel: Kernel) -> Part | None:
@@ -555,7 +676,9 @@ def _occupancy(kernel: Kernel) -> Part | None:
 # --- the whole ---
 
 
-def _document(found: Binary, results: Sequence[Part], problems: Sequence[DiagnoseError]) -> Document:
+def _document(
+    found: Binary, results: Sequence[Part], problems: Sequence[DiagnoseError], asked: Asked = _PLAIN
+) -> Document:
     kernels = []
     seen: dict[str, int] = {}
     for index, result in enumerate(results):
@@ -576,7 +699,7 @@ def _document(found: Binary, results: Sequence[Part], problems: Sequence[Diagnos
     return {
         "schema_version": "1",
         "tool": {"name": "diagnose", "version": __version__},
-        "packs": packs_entry([replace(pack, name="static") for pack in rules()]),
+        "packs": packs_entry([replace(pack, name="static") if pack in rules() else pack for pack in packs_for(asked)]),
         "ceilings": {"source": "datasheet", "gpu": None, "date": None},
         "devices": [],
         "runs": [_run(found)],

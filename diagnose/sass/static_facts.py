@@ -5,6 +5,7 @@ Counts are counts in the code. Shares are of the hot code: the main loop where t
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from diagnose.expr import Reading as Value
 from diagnose.facts import CATALOGUE
 from diagnose.facts.context import Context
 from diagnose.model import KernelProfile, SassLine, Scalar
-from diagnose.sass import mix, mma_tile, pathtable, products
+from diagnose.sass import mix, mma_tile, pathtable, products, rings, tcgen05
 from diagnose.sass.cfg import COPIES, MMA, WGMMA, Graph, Loop, category, graph
 from diagnose.sass.disassemble import Code, Instruction
 from diagnose.sass.elf import KernelResources
@@ -166,7 +167,7 @@ def _a_in_registers(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages of the copies into shared memory, and what shows them: `commit groups` or `mbarriers`."""
+    """Stages of the copies into shared memory, and what shows them: `commit groups`, `mbarriers` or `ring counters`."""
 
     stages: int
     shown_by: str
@@ -177,7 +178,7 @@ def pipeline(kernel: Kernel) -> Pipeline | None:
 
     With cp.async a loop of S stages has S-1 groups committed before it, and its wait leaves S-2 or S-1 groups in
     flight. With mbarriers each stage has one that says full, and one that says empty where consumers arrive on it; the
-    stage's number wraps around at S.
+    stage's number wraps around at S. Where threads share the initialisation, the wrapping counters alone show S.
     """
     loop = kernel.loop
     if loop is None:
@@ -192,7 +193,9 @@ def pipeline(kernel: Kernel) -> Pipeline | None:
     if not count(kernel.all, "UTMALDG", "UBLKCP") or not initialised:
         return None
     if any(i.pc in kernel.looped or i.predicate for i in initialised):
-        return None  # how many there are is decided at run time
+        # How many there are is decided at run time; the counters of their rings still wrap around at the stages.
+        found = rings.stages(kernel.all, kernel.looped)
+        return Pipeline(found, "ring counters") if found is not None else None
     # Consumers say that a stage is empty; a producer's own arrive announces bytes and is written without A1T0.
     released = any(
         i.opcode.startswith("SYNCS.ARRIVE") and {"A1T0", "RED"} & set(i.opcode.split(".")) and i.pc in kernel.looped
@@ -202,33 +205,10 @@ def pipeline(kernel: Kernel) -> Pipeline | None:
     if released and number % 2:
         return None
     stages = number // 2 if released else number
-    wraps = _wraps(kernel)
+    wraps = rings.wraps(kernel.all, kernel.looped)
     if stages in wraps or (not wraps and stages & (stages - 1) == 0):
         return Pipeline(stages, "mbarriers")
     return None
-
-
-_COUNTER = re.compile(r"\b(U?R\d+)(?:\.reuse)?, (0x[0-9a-f]{1,2}), U?PT$")
-
-
-def _wraps(kernel: Kernel) -> set[int]:
-    """Constants at which counters of loops wrap around: `UIADD3 UR4, UR4, 0x1`, then `UISETP.NE UR4, 0x3`."""
-    found = set()
-    window: list[Instruction] = []
-    for i in kernel.all:
-        if i.pc in kernel.looped and i.base in {"ISETP", "UISETP"} and {"EQ", "NE"} & set(i.opcode.split(".")):
-            match = _COUNTER.search(i.text)
-            if match and any(_adds_one(other, match[1]) for other in window[-24:]):
-                found.add(int(match[2], 16))
-        window.append(i)
-    return found
-
-
-def _adds_one(instruction: Instruction, register: str) -> bool:
-    if not instruction.base.removeprefix("U").startswith(("IADD", "VIADD")):
-        return False
-    operands = [part.strip().split(".")[0] for part in instruction.text[len(instruction.opcode) :].split(",")]
-    return operands[0] == register and "0x1" in operands
 
 
 def _before(kernel: Kernel, loop: Loop) -> list[Instruction]:
@@ -271,20 +251,49 @@ def widths(kernel: Kernel) -> Mapping[str, Mapping[str, int]]:
     return {space: dict(sorted(sizes.items())) for space, sizes in sorted(found.items())}
 
 
+def instruction_shape(instruction: Instruction) -> tuple[int, int, int] | None:
+    """m, n, k in the opcode of a Tensor instruction; None where it has none (tcgen05)."""
+    found = None
+    for modifier in instruction.opcode.split(".")[1:]:
+        if modifier in _SHAPES:
+            found = _SHAPES[modifier]
+        elif match := _GMMA_SHAPE.match(modifier):
+            found = (int(match[1]), int(match[2]), int(match[3]))
+    return found
+
+
+def tcgen05_shapes(kernel: Kernel) -> tuple[tcgen05.Shape | None, ...]:
+    """The shape of each tcgen05.mma of the hot code; None for one whose descriptor is not a constant of the code."""
+    wanted = {i.pc for i in kernel.hot if tcgen05.is_mma(i)}
+    code = kernel.all
+    return tuple(tcgen05.shape(code, at) for at, i in enumerate(code) if i.pc in wanted)
+
+
+def kernel_operations(kernel: Kernel) -> Mapping[str, float | None]:
+    """Tensor operations of the hot code once, by `path:type`: a warp's, and with tcgen05 a block's (one thread issues
+    them). None where the shape of a tcgen05.mma is not in the code."""
+    found: dict[str, float | None] = dict(tensor_operations(kernel.hot))
+    for shape in tcgen05_shapes(kernel):
+        if shape is None:
+            found["tcgen05"] = None
+            continue
+        key = f"tcgen05:{shape.kind}"
+        found[key] = (found.get(key) or 0.0) + shape.operations
+    return found
+
+
 def tensor_operations(instructions: Sequence[Instruction]) -> Mapping[str, float]:
-    """Operations (2 a multiply-add) that the Tensor instructions issue once, by `path:type`, per warp."""
+    """Operations (2 a multiply-add) that the Tensor instructions issue once, by `path:type`, per warp; without tcgen05,
+    whose shape is not in the opcode."""
     found: dict[str, float] = {}
     for i in instructions:
         if i.base not in MMA or i.base.startswith("UTC"):
             continue
         base, *modifiers = i.opcode.split(".")
-        size = 0.0
-        for modifier in modifiers:
-            if modifier in _SHAPES:
-                m, n, k = _SHAPES[modifier]
-                size = 2.0 * m * n * k
-            elif match := _GMMA_SHAPE.match(modifier):
-                size = 2.0 * int(match[1]) * int(match[2]) * int(match[3]) / 4  # four warps issue it together
+        shape = instruction_shape(i)
+        size = 2.0 * math.prod(shape) if shape is not None else 0.0
+        if i.base in WGMMA:
+            size /= 4  # four warps issue it together
         path = {"HMMA": "mma", "IMMA": "int-mma", "BMMA": "int-mma", "DMMA": "fp64-mma", "QMMA": "fp8-mma"}.get(
             base, "block-scaled-mma" if base == "OMMA" else "wgmma"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from diagnose.errors import DiagnoseError
 from diagnose.sass import binary
-from diagnose.static import error_parts, read_part
+from diagnose.static import Asked, error_parts, read_part
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
                 opened[path] = binary.open_binary(Path(path))
             parts = read_part(
                 opened[path], order["image"], order["part"], order["parts"], order["kernel"], order["arch"],
-                order["timeout_s"],
+                order["timeout_s"], Asked(**{**order["asked"], "packs": tuple(order["asked"]["packs"])}),
             )  # fmt: skip
             for kernel in parts:
                 send({"kernel": kernel})
