@@ -22,8 +22,8 @@ CAVEATS = (
     "racecheck sees shared memory only: races between blocks, and in global memory, stay unseen.",
     (
         "racecheck follows __syncthreads, __syncwarp, cuda::barrier (as many as the compiler counted) and cp.async. "
-        "With mbarriers written in PTX, TMA and wgmma a clean result is no proof, and a reported race may be one that an "
-        "mbarrier orders: look at the phase and the count of the barrier between the two lines."
+        "With mbarriers written in PTX, TMA and wgmma a clean result is no proof, and a reported race may be one that "
+        "an mbarrier orders: look at the phase and the count of the barrier between the two lines."
     ),
     "Only what this run executed was checked.",
 )
