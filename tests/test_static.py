@@ -242,17 +242,19 @@ def cubins_in(report, folder):
 @needs_nvdisasm
 @pytest.mark.skipif(not REPORTS.is_dir(), reason="the recorded reports are not here (../shared)")
 @pytest.mark.parametrize(
-    ("report", "kernel", "rules", "paths"),
+    ("report", "kernel", "rules", "paths", "stages"),
     [
-        ("h200-gemm", "nvjet_sm90_tst_320x128", [], {"wgmma", "tma", "tma-multicast", "setmaxnreg", "cluster"}),
-        ("h200-gemm", "nvjet_sm90_tst_64x16", ["small-wgmma-n"], {"wgmma", "tma"}),
-        ("h200-gemm", "nvjet_sm90_qqtst", [], {"wgmma", "fp8-wgmma"}),
-        ("h200-attention-other", "cudnn_generated", [], {"wgmma", "tma", "setmaxnreg"}),
-        ("h200-attention-other", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80", ["legacy-mma"], {"mma", "cp-async"}),
-        ("h200-attention-decode-softmax", "flash_fwd_kernel.*128, 128, 64, 4", ["legacy-mma"], {"mma", "cp-async"}),
+        # cuBLAS names its stages: 320x128_64x3 is a tile of 320 by 128 with 3 stages of 64.
+        ("h200-gemm", "nvjet_sm90_tst_320x128_64x3", [], {"wgmma", "tma", "tma-multicast", "setmaxnreg", "cluster"}, 3),
+        ("h200-gemm", "nvjet_sm90_tst_64x16_64x16", ["small-wgmma-n"], {"wgmma", "tma"}, 16),
+        ("h200-gemm", "nvjet_sm90_qqtst_144x128_128x6", [], {"wgmma", "fp8-wgmma"}, 6),
+        ("h200-attention-other", "cudnn_generated", [], {"wgmma", "tma", "setmaxnreg"}, 2),
+        ("h200-attention-other", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80", ["legacy-mma"], {"mma", "cp-async"}, None),
+        ("h200-attention-decode-softmax", "flash_fwd_kernel.*128, 128, 64, 4", ["legacy-mma"], {"mma", "cp-async"},
+         None),
     ],
-)
-def test_vendor_kernels(report, kernel, rules, paths, tmp_path):
+)  # fmt: skip
+def test_vendor_kernels(report, kernel, rules, paths, stages, tmp_path):
     seen = 0
     for path in cubins_in(REPORTS / f"{report}.ncu-rep.xz", tmp_path):
         try:
@@ -264,6 +266,9 @@ def test_vendor_kernels(report, kernel, rules, paths, tmp_path):
             seen += 1
             assert rules_of(one)[:1] == rules[:1] or (rules_of(one)[1:] == rules and rules_of(one)[0] == "spill")
             assert paths <= set(one["paths"]) and one["arch"].startswith("sm_90")
+            assert "dpx" not in one["paths"]
+            if stages is not None:
+                assert one["readings"]["stages"] == {"number": stages, "shown_by": "ring counters"}
     assert seen
 
 
