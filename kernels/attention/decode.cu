@@ -9,6 +9,7 @@
 // under way together.
 //
 // --stages 2..6: a stage is a tile of K and one of V. Up to 3 (head dimension 128) two CTAs fit on an SM, above that one.
+// --waves 1..16: CTAs that follow each other on an SM; with more of them, SMs that read faster take more.
 #include "check.cuh"
 #include "panels.cuh"
 
@@ -209,11 +210,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 int main(int argc, char** argv) {
     Args args(argc, argv);
     AttentionShape shape(args, 16384, 128);
-    long long stages = args.get("stages", 3);
+    long long stages = args.get("stages", 3), waves = args.get("waves", 1);
     int runs = repeats(args);
     auto key = seed(args);
     args.done();
     require(stages >= 2 && stages <= kMaxStages, "--stages must be between 2 and 6");
+    require(waves >= 1 && waves <= 16, "--waves must be between 1 and 16");
     int s = shape.s, d = shape.d, group = shape.group(), kv_heads = shape.heads() / group;
     require(s % kTileKeys == 0, "--s must be a multiple of 64");
     require(group <= kMaxGroup, "--h must be at most 8 times --kv_heads");
@@ -237,7 +239,7 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
     CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, bytes));
     require(resident > 0, "the kernel does not fit this GPU");
-    int tiles_a_head = s / kTileKeys, tiles = kv_heads * tiles_a_head, grid = std::min(sms * resident, tiles);
+    int tiles_a_head = s / kTileKeys, tiles = kv_heads * tiles_a_head, grid = std::min(sms * resident * int(waves), tiles);
     // A CTA in the middle has at least tiles / grid tiles, rounded down; one more part at each end of a head.
     int max_parts = std::min(grid, tiles_a_head / (tiles / grid) + 2);
     float* parts = device_alloc<float>(size_t(kv_heads) * max_parts * group * (d + 4));
