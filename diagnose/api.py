@@ -16,6 +16,7 @@ from typing import Any
 
 from diagnose import budget, engine, facts, installed, problem, program
 from diagnose.bundled import bundled
+from diagnose.ceilings import store
 from diagnose.collect.find import find_ncu
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.run import Collected, CollectOptions, collect
@@ -133,7 +134,7 @@ def live_metrics(packs: Sequence[Pack]) -> tuple[str, ...]:
 @cache
 def _ceilings(name: str, sm: int) -> tuple[catalogue.Product | None, Mapping[str, Ceiling]]:
     product = catalogue.product(name, sm)
-    known = catalogue.ceilings(product) if product is not None else {}
+    known = catalogue.ceilings(product, store.load(name))
     return product, {resource: ceiling for resource, ceiling in known.items() if ceiling is not None}
 
 

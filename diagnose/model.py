@@ -119,12 +119,16 @@ class Fact:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A rate that a GPU sustains, in `unit` (byte/s, op/s, cycle …); `source` measured|recorded|datasheet|library."""
+    """A rate that a GPU sustains, in `unit` (byte/s, op/s, cycle …); `source` measured|recorded|datasheet|library.
+
+    `date`: of the measurement (ISO), where it is known.
+    """
 
     resource: str
     value: float
     unit: str
     source: str
+    date: str | None = None
 
 
 @dataclass(frozen=True)

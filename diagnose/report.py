@@ -353,18 +353,13 @@ def _ceilings(items: Sequence[Diagnosed]) -> Part:
         return {"source": "datasheet", "gpu": None, "date": None}
     item = max(items, key=lambda one: one.context.value("duration_us") or 0.0)
     name = item.context.kernel.text("device__attribute_display_name")
-    if item.product is None:
-        return {"source": "datasheet", "gpu": name, "date": None}
+    gpu = item.product.name if item.product is not None else name
     sources = {c.source for c in item.context.ceilings.values()} - {"library"}
     for source in ("measured", "recorded"):
         if source in sources:
-            dates = [
-                str(entry["date"])
-                for entry in catalogue.load("ceilings")["recorded"]
-                if entry["product"] == item.product.id and entry.get("date")
-            ]
-            return {"source": source, "gpu": item.product.name, "date": max(dates, default=None)}
-    return {"source": "datasheet", "gpu": item.product.name, "date": item.product.date}
+            dates = [c.date for c in item.context.ceilings.values() if c.source == source and c.date]
+            return {"source": source, "gpu": gpu, "date": max(dates, default=None)}
+    return {"source": "datasheet", "gpu": gpu, "date": item.product.date if item.product is not None else None}
 
 
 def _run(run: Run) -> Part:

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from diagnose.ceilings import record
+from diagnose.ceilings.record import Record
 from diagnose.model import Ceiling
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -208,21 +210,42 @@ def _datasheet_rates(gpu: Product, arch: Architecture) -> dict[str, tuple[float 
     return rates
 
 
-def ceilings(gpu: Product | None) -> Mapping[str, Ceiling | None]:
+@cache
+def _shipped() -> tuple[Record, ...]:
+    """The measurements that the project ships: `measured/*.json`, written by `diagnose ceilings --export`."""
+    return tuple(record.read(path) for path in sorted((Path(__file__).parent / "measured").glob("*.json")))
+
+
+def shipped(gpu: Product) -> Record | None:
+    """The shipped measurement of this product, or None."""
+    return next((one for one in _shipped() if product(one.gpu, int(one.arch.removeprefix("sm_"))) == gpu), None)
+
+
+def ceilings(gpu: Product | None, stored: Record | None = None) -> Mapping[str, Ceiling | None]:
     """The rates that this GPU sustains, by resource: `hbm`, `l2`, `smem`, `l1`, `fp32`, `fp64`, `fp16`, `int`, `sfu`,
-    `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`. None where nothing is known; without a product, nothing at all is.
+    `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…` and the keys of a measurement. None where nothing is known.
+
+    `stored` is what `diagnose ceilings` measured on a GPU of this name; its values win. Then come the recorded ones
+    (ceilings.yaml, then a shipped measurement), then the data sheet times its sustained share. Without a product only
+    the stored ones are known.
 
     Rates are at the boost clock (a kernel at a lower clock has less: scale by its own), `l2` is per L2 cycle.
-    A recorded value wins over the data sheet times its sustained share.
     """
+    measured = (
+        record.ceilings(stored, "measured", gpu.boost_hz if gpu is not None else None) if stored is not None else {}
+    )
     if gpu is None:
-        return {}
+        return dict(measured)
     found: dict[str, Ceiling | None] = {}
     for resource, (rate, unit, share_of) in _datasheet_rates(gpu, architecture(gpu.sm)).items():
         share = _share(share_of, gpu.sm)
         found[resource] = None if rate is None or share is None else Ceiling(resource, rate * share, unit, "datasheet")
+    if (known := shipped(gpu)) is not None:
+        found.update(record.ceilings(known, "recorded", gpu.boost_hz))
     for entry in _recorded():
         if entry["product"] == gpu.id:
             resource = entry["resource"]
-            found[resource] = Ceiling(resource, float(entry["value"]), entry["unit"], entry["source"])
-    return found
+            found[resource] = Ceiling(
+                resource, float(entry["value"]), entry["unit"], entry["source"], entry.get("date")
+            )
+    return {**found, **measured}
