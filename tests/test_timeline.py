@@ -209,7 +209,7 @@ def test_the_header_changes_no_code_unless_asked_for(name: str, tmp_path: Path) 
     for path in (source, folder / "gemm" / "ring.cuh"):
         text = path.read_text()
         for pattern in (
-            r"^.*diagnose_timeline(\.cuh|::(Kind;|start|write|Track track\b[^&]*;$)).*\n",
+            r"^.*diagnose_timeline(\.cuh|::(Kind;|start|write|Track track\b[^&\n]*;$)).*\n",
             r"^ *track\.\w+\(.*\);\n",
             r",\s*(diagnose_timeline::Track& )?track(?=[,)])",
         ):
