@@ -585,6 +585,7 @@ def _readings(kernel: Kernel) -> Part:
         "stages": None,
         "wgmma": None,
         "roles": list(kernel.graph.roles),
+        "setmaxnreg": static_facts.setmaxnreg(kernel),
         "recompiled_ampere": compatibility.recompiled_ampere(kernel.paths, kernel.sm),
         "pitfalls": [
             {"name": one.name, "severity": "note", "text": one.text, "where": [_place("cause", one.at)]}

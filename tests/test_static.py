@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import sass_tools as tools
 from diagnose import static
+from diagnose.bundled import bundled
 from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
 from diagnose.sass import binary, compatibility, disassemble, elf, names
 from diagnose.sass.binary import Image
@@ -211,6 +213,52 @@ def test_pitfalls_say_may(source, target, removed, names, tmp_path):
     found = only(tools.assemble(ptx, target, tmp_path))["readings"]["pitfalls"]
     assert [one["name"] for one in found] == names
     assert all("may" in one["text"] and one["where"][0]["sass"] for one in found)
+
+
+@needs_ptxas
+def test_registers_before_and_after_setmaxnreg(tmp_path):
+    path = tools.assemble(tools.ptx_for(["setmaxnreg"], "sm_90a"), "sm_90a", tmp_path)
+    kernel = only(path)
+    asked = re.findall(r"setmaxnreg\.(inc|dec)\S* (\d+);", (tools.SOURCES / "setmaxnreg.ptx").read_text("utf-8"))
+    by = {"inc": "raised_to", "dec": "lowered_to"}
+    wanted = {by[way]: sorted({int(value) for other, value in asked if other == way}) for way, _ in asked}
+    assert asked and kernel["readings"]["setmaxnreg"] == {"lowered_to": [], "raised_to": []} | wanted
+    command = [sys.executable, "-c", "from diagnose.cli import main; main()", "static", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for values in wanted.values():
+        assert f"to {values[0]}" in done.stdout
+    assert f"registers {kernel['registers']} at launch" in done.stdout and "by setmaxnreg" in done.stdout
+
+
+@needs_ptxas
+def test_rows_that_are_padding_make_a_tile_a_matter_of_fit(tmp_path):
+    padded = tools.mma_loop(16, "sm_90").replace("{r0, r1, r2, r3}", "{r0, z, r2, z}")
+    padded = padded.replace(".reg .pred p;", ".reg .pred p;\n  .reg .b32 z;\n  mov.u32 z, 0;", 1)
+    kernel = only(tools.assemble(padded, "sm_90", tmp_path))
+    assert kernel["paths"] == ["mma"] and rules_of(kernel) == []
+    (why,) = [one for one in kernel["rejected"] if one["rule"] == "legacy-mma"]
+    assert [(e["fact"], e["value"]) for e in why["because"]] == [("mma_rows", 32)]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("source", "kernel", "paths", "without"),
+    [
+        ("attention/decode", "attention_decode", {"mma", "ldmatrix", "mbarrier", "tma"}, {"dpx", "dsm"}),
+        ("gemm/multicast", "gemm_multicast", {"wgmma", "tma-multicast", "cluster"}, {"dpx", "dsm"}),
+        ("gemm/persistent", "gemm_persistent", {"wgmma", "setmaxnreg"}, {"dpx", "dsm"}),
+    ],
+)
+def test_bundled_kernels_are_said_to_take_no_path_that_they_do_not(source, kernel, paths, without, tmp_path):
+    made = tmp_path / "made.cubin"
+    path = bundled("kernels") / f"{source}.cu"
+    command = [tools.NVCC, "-std=c++17", "-arch=sm_90a", "-cubin", "-o", made, path]
+    subprocess.run(command, check=True, capture_output=True)
+    found = static.analyse(made, kernel=kernel)["kernels"]
+    assert found
+    for one in found:
+        assert paths <= set(one["paths"]) and not without & set(one["paths"])
+        assert "legacy-mma" not in rules_of(one)  # decode has 8 query rows at most; the others use wgmma
 
 
 @needs_nvcc

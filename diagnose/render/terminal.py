@@ -177,6 +177,16 @@ def _static(page: Page, kernel: view.KernelView, verbose: bool) -> None:
             ("spill_bytes", "spill", "byte"),
         )
     ]
+    readings = view.mapping(data.get("readings"))
+    changed = view.mapping(readings.get("setmaxnreg")) if readings is not None else None
+    if changed is not None:
+        words = [
+            f"{word} {' and '.join(fmt.quantity(value, '') for value in values)}"
+            for key, word in (("lowered_to", "down to"), ("raised_to", "up to"))
+            if isinstance(values := changed.get(key), list) and values
+        ]
+        if words:
+            sizes[0] += f" at launch, {', '.join(words)} by setmaxnreg"
     page.line((" · ".join(sizes), "dim"), indent=2)
     page.item("paths", ", ".join(view.texts(data.get("paths"))) or "none of the special data paths")
     for position, finding in enumerate(view.objects(data.get("findings"))):

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from diagnose.sass.disassemble import Instruction
 from diagnose.sass.text import parse
@@ -78,22 +79,36 @@ def _accumulators(products: Sequence[tuple[Instruction, list[str]]]) -> int:
 
 
 def _row_tiles(code: Sequence[Instruction]) -> int:
-    """Products with different A of one fragment of B: the tiles of 16 rows that a warp has above one another."""
-    uses: dict[str, set[str]] = {}
-    most = 1
+    """Products with different A of one fragment of B: the tiles of 16 rows that a warp has above one another.
+
+    Registers are told apart by their values: a copy of a fragment (the compiler makes some for the banks) is the same.
+    """
+    value: dict[str, int] = {}
+    uses: dict[int, set[int]] = {}
+    fresh = count()
+
+    def of(name: str) -> int:
+        return value.setdefault(name, next(fresh))
+
     for i in code:
-        if i.base == "HMMA":
-            operands = _operands(i)
-            if len(operands) >= 4:
-                uses.setdefault(operands[2], set()).add(operands[1])
-                most = max(most, len(uses[operands[2]]))
-                uses.pop(operands[0], None)
-            continue
+        operands = _operands(i)
+        if i.base == "HMMA" and len(operands) >= 4:
+            uses.setdefault(of(operands[2]), set()).add(of(operands[1]))
         parsed = parse(i.text)
-        if parsed is not None:
-            for name in parsed.destinations & uses.keys():
-                del uses[name]
-    return most
+        if parsed is None:
+            continue
+        copied = of(operands[-1]) if _is_copy(i, operands) else None
+        for name in parsed.destinations:
+            value[name] = copied if copied is not None else next(fresh)
+    return max((len(tiles) for tiles in uses.values()), default=1)
+
+
+def _is_copy(instruction: Instruction, operands: Sequence[str]) -> bool:
+    if instruction.predicate is not None or re.fullmatch(r"R\d+", operands[-1]) is None:
+        return False
+    return (instruction.base == "MOV" and len(operands) == 2) or (
+        instruction.opcode.startswith("IMAD.MOV") and operands[1:3] == ["RZ", "RZ"]
+    )
 
 
 def _padded(code: Sequence[Instruction], before: Sequence[Instruction]) -> bool:

@@ -234,6 +234,21 @@ def _before(kernel: Kernel, loop: Loop) -> list[Instruction]:
     return [i for i in found if not i.never]
 
 
+_IMMEDIATE = re.compile(r"\b(0x[0-9a-f]+)\s*$")
+
+
+def setmaxnreg(kernel: Kernel) -> dict[str, list[int]] | None:
+    """Registers a thread that warp groups ask for while they run: `lowered_to` and `raised_to`, in rising order. None
+    without setmaxnreg. The kernel starts, and occupancy counts, with the registers that the cubin names."""
+    found: dict[str, set[int]] = {"lowered_to": set(), "raised_to": set()}
+    asked = [i for i in kernel.all if i.base == "USETMAXREG"]
+    for i in asked:
+        match = _IMMEDIATE.search(i.text)
+        if match:
+            found["lowered_to" if "DEALLOC" in i.opcode else "raised_to"].add(int(match[1], 16))
+    return {name: sorted(values) for name, values in found.items()} if asked else None
+
+
 def budget(kernel: Kernel) -> Mapping[str, int]:
     """Instructions of the hot code by category (one iteration of the main loop, every path through it counted)."""
     found = Counter(category(i) for i in kernel.hot)
