@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from diagnose import __version__
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
 from diagnose.expr import COMPARISONS
+from diagnose.render import format as fmt
 from diagnose.render import view
 from diagnose.render.format import number
 from diagnose.report import SCHEMA_VERSION, normalised
@@ -30,9 +32,19 @@ NOISE_REASON = (
 )
 # A timer's tick is 32 ns and a launch's ramp varies by some hundred: below this, a difference of times says nothing.
 FLOOR_US = 0.5
+# A launch's ramp, its drain and the profiler's own start take 2 to 3 us: of two kernels that both take less than twice
+# that, no difference of times is a difference of the kernels.
+SHORT_US = 5.0
+# The least difference that repeats show with a power of 80 % at a level of 5 %: 1.96 + 0.84 standard errors.
+_DETECTABLE = 2.80
 SIMILAR = 0.75
 _MOST_SIMILAR = 300  # kernels left over on a side, above which similar names are not looked for
 _CLOCK = 0.02
+CHANGES = ("faster", "slower", "same", "short", "unknown")
+_TOLD = 0.10  # a change of the work, and a share of a ceiling, from which it explains something
+_EXPLAINS = 0.25  # a finding that came or went explains a change if it costs that share of it
+_NAMES = {"spill": "spills", "bank-conflict": "bank conflicts", "uncoalesced": "wasted sectors"}
+_WORK = {"byte": "bytes", "flop": "operations", "op": "operations", "inst": "instructions", "warp inst": "instructions"}
 MATCHED_BY = ("configuration", "name", "short name", "similar name", "order")
 
 
@@ -144,12 +156,93 @@ def _rounded(value: float | None) -> float | None:
 
 
 def change(before_us: float | None, after_us: float | None, noise: float) -> str:
-    """faster, slower, same (within the noise), or unknown where a time was not measured."""
+    """faster, slower, same (within the noise), short (nothing is claimed of so few microseconds), or unknown where a
+    time was not measured."""
     if before_us is None or after_us is None or before_us <= 0 or after_us <= 0:
         return "unknown"
+    if max(before_us, after_us) < SHORT_US:
+        return "short"
     if abs(after_us - before_us) <= max(noise * before_us, FLOOR_US):
         return "same"
     return "faster" if after_us < before_us else "slower"
+
+
+def detectable(before: Sequence[float], after: Sequence[float]) -> float | None:
+    """The minimum detectable difference of two medians, as a share, from the spread of repeats on both sides.
+
+    The standard error of a median of n is 1.2533 sigma / sqrt(n) (see `diagnose.ablate.noise`); None where neither side
+    was repeated. Repeats of one process share its clocks and its heat, so this is a lower bound on what two runs differ
+    by, and can only raise the noise that is asked for.
+    """
+    from diagnose.ablate import noise as spread
+
+    sigma = spread.pooled({"before": before, "after": after})
+    if sigma is None:
+        return None
+    return _DETECTABLE * 1.2533 * sigma * math.sqrt(1 / len(before) + 1 / len(after))
+
+
+def _why(before: Kernel, after: Kernel, pair: Mapping[str, Any]) -> list[str]:
+    """Why the time changed, the strongest reason first, in words: work that grew or shrank, another path, spills."""
+    said: list[tuple[float, str]] = []
+    for row in pair["limits"]:
+        ratio = row["work_ratio"]
+        used = max(row["utilization_before"] or 0.0, row["utilization_after"] or 0.0)
+        if ratio is None or ratio <= 0 or abs(ratio - 1) <= _TOLD or used <= _TOLD:
+            continue
+        what = f"{fmt.resource(row['resource'])} {_WORK.get(str(row['work_unit']), 'work')}"
+        said.append((used * abs(math.log(ratio)), f"{what} {_changed(ratio)}"))
+    tensor = [[path for path in side.get("paths") or () if "mma" in path] for side in (before, after)]
+    if tensor[0] != tensor[1]:
+        names = ["none" if not side else " and ".join(side) for side in tensor]
+        said.append((10.0, f"Tensor path {names[0]} → {names[1]}"))
+    differs = abs((number(after.get("duration_us")) or 0.0) - (number(before.get("duration_us")) or 0.0))
+    for row in pair["findings"]:
+        lost = row["lost_us_after"] if row["status"] == "new" else row["lost_us_before"]
+        if row["status"] in ("new", "fixed") and lost is not None and lost >= _EXPLAINS * differs:
+            word = _NAMES.get(row["rule"], fmt.shorten(row["rule"], 60))
+            said.append((5.0, f"{word} {'appeared' if row['status'] == 'new' else 'gone'}"))
+    clocks = number(before.get("clock_ghz")), number(after.get("clock_ghz"))
+    if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > _CLOCK:
+        said.append((4.0, f"the SM clock {_changed(clocks[1] / clocks[0])}"))
+    if not said and pair["limits"]:
+        top = pair["limits"][0]
+        shares = [top["utilization_before"], top["utilization_after"]]
+        if None not in shares:
+            used = " → ".join(map(fmt.share, shares))
+            said.append((0.0, f"the same work, {fmt.resource(top['resource'])} at {used}"))
+    return [text for _, text in sorted(said, key=lambda one: -one[0])]
+
+
+def _changed(ratio: float) -> str:
+    """A factor in words."""
+    if 0.47 <= ratio <= 0.53:
+        return "halved"
+    if 1.9 <= ratio <= 2.1:
+        return "doubled"
+    if ratio < 0.67 or ratio > 1.5:
+        return f"{'fell' if ratio < 1 else 'grew'} {1 / ratio if ratio < 1 else ratio:.3g}-fold"
+    return f"{'fell' if ratio < 1 else 'grew'} by {abs(ratio - 1):.0%}".replace("%", " %")
+
+
+def sentence(pair: Mapping[str, Any]) -> str:
+    """The pair in one sentence: what changed, by how much and why."""
+    us, changed = (pair["before"]["duration_us"], pair["after"]["duration_us"]), pair["change"]
+    if changed == "unknown":
+        return "The time was not measured on both sides."
+    if changed == "short":
+        return f"Too short to compare: both take less than {SHORT_US:g} µs."
+    if changed == "same":
+        start = f"No difference beyond the noise ({fmt.share(pair['noise'])})"
+    else:
+        part = 1 - us[1] / us[0] if changed == "faster" else us[1] / us[0] - 1
+        start = f"{fmt.share(part)} less time" if changed == "faster" else f"{fmt.share(part)} more time"
+        if pair["why"]:
+            start += ": " + "; ".join(pair["why"][:3])
+    if pair["verdict_changed"]:
+        rules = [fmt.shorten(pair[side]["verdict"]["rule"] or "none", 60) for side in ("before", "after")]
+        start += f"; verdict moved from {rules[0]} to {rules[1]}"
+    return start + "."
 
 
 def _findings(kernel: Kernel) -> dict[str, Mapping[str, Any]]:
@@ -315,16 +408,34 @@ def _device(document: Document, kernel: Kernel) -> str | None:
     return view.text(devices[index].get("name")) if known and isinstance(index, int) else None
 
 
+def _times(launches: Sequence[Kernel]) -> list[float]:
+    found = [number(kernel.get("duration_us")) for kernel in launches]
+    return [us for us in found if us is not None and us > 0]
+
+
+def _median_launch(launches: Sequence[Kernel]) -> Kernel:
+    """The launch with the median time (the lower of two), else the first."""
+    timed = sorted((k for k in launches if number(k.get("duration_us"))), key=lambda k: float(k["duration_us"]))
+    return timed[(len(timed) - 1) // 2] if timed else launches[0]
+
+
 def _pair(
-    documents: tuple[Document, Document], before: Kernel, after: Kernel, how: str, noise: float
+    documents: tuple[Document, Document], launches: tuple[Sequence[Kernel], Sequence[Kernel]], how: str, noise: float
 ) -> dict[str, Any]:
+    before, after = map(_median_launch, launches)
     sides = _side(before), _side(after)
     us = sides[0]["duration_us"], sides[1]["duration_us"]
+    times = _times(launches[0]), _times(launches[1])
+    least = detectable(*times) if times[0] and times[1] else None
+    noise = max(noise, least or 0.0)
     changed = change(*us, noise)
     paths = set(sides[0]["paths"]), set(sides[1]["paths"])
-    return {
+    pair: dict[str, Any] = {
         "name": sides[0]["name"],
         "matched_by": how,
+        "launches": [len(launches[0]), len(launches[1])],
+        "noise": _rounded(noise),
+        "detectable": _rounded(least),
         "change": changed,
         "ratio": _rounded(us[1] / us[0]) if us[0] and us[1] is not None else None,
         "speedup": _rounded(us[0] / us[1]) if us[1] and us[0] is not None else None,
@@ -338,6 +449,22 @@ def _pair(
         "paths_lost": sorted(paths[0] - paths[1]),
         "notes": _notes(sides[0], sides[1], (_device(documents[0], before), _device(documents[1], after))),
     }
+    pair["why"] = _why(before, after, pair) if changed in ("faster", "slower") else []
+    return {**pair, "sentence": sentence(pair)}
+
+
+def _groups(
+    found: Sequence[tuple[int, int, str]], left: Sequence[Kernel], right: Sequence[Kernel]
+) -> list[tuple[list[Kernel], list[Kernel], str]]:
+    """The matched launches, those of equal configuration on both sides as repeats of one kernel."""
+    bundles: dict[tuple[object, ...], tuple[list[Kernel], list[Kernel], str]] = {}
+    for i, j, how in found:
+        keys = [view.text(kernel.get("group")) for kernel in (left[i], right[j])]
+        key: tuple[object, ...] = (i, j) if None in keys else tuple(keys)
+        bundle = bundles.setdefault(key, ([], [], how))
+        bundle[0].append(left[i])
+        bundle[1].append(right[j])
+    return list(bundles.values())
 
 
 # --- the whole ---
@@ -375,7 +502,7 @@ def compare(
             f"diagnose compare {names[0]} {names[1]} --by order    (pairs the first with the first)",
             EXIT_NOTHING_MEASURED,
         )
-    pairs = [_pair((before, after), left[i], right[j], how, noise) for i, j, how in found]
+    pairs = [_pair((before, after), (one, other), how, noise) for one, other, how in _groups(found, left, right)]
     gone = {i for i, _, _ in found}, {j for _, j, _ in found}
     changes = [pair["change"] for pair in pairs]
     totals = _rounded(_total(pairs, "before")), _rounded(_total(pairs, "after"))
@@ -391,7 +518,7 @@ def compare(
         "noise": {"share": noise, "floor_us": FLOOR_US, "reason": NOISE_REASON},
         "summary": {
             "matched": len(pairs),
-            **{change: changes.count(change) for change in ("faster", "slower", "same", "unknown")},
+            **{change: changes.count(change) for change in CHANGES},
             "verdicts_changed": sum(pair["verdict_changed"] for pair in pairs),
             "time_us_before": totals[0],
             "time_us_after": totals[1],
@@ -428,13 +555,18 @@ def run(
     config_file: Path | None,
     verbose: bool,
     color: bool,
+    html: Path | None = None,
+    redacted: bool = False,
 ) -> int:
-    """`diagnose compare`: two reports or documents, kernel by kernel."""
-    from diagnose import api, config, output
+    """`diagnose compare`: two reports or documents, kernel by kernel. With `redacted`, without hosts, paths, arguments
+    and source text, as `--redact` of the main job."""
+    from diagnose import api, config, output, redact
+    from diagnose.collect.preflight import free_paths
     from diagnose.render import comparison
 
-    if json_file is not None:
-        output.check_target(json_file)
+    for file in (json_file, html):
+        if file is not None:
+            output.check_target(file)
     settings = config.load(config_file)
     options = api.Options(
         rules=(*settings.packs, *rules), disable=settings.disable, all_facts=True, source=False
@@ -444,7 +576,11 @@ def run(
         return api.diagnose_reports([path], options).document
 
     documents = [load(Path(word), read) for word in (before, after)]
-    found = compare(documents[0], documents[1], names=(before, after), by=by, noise=noise)
+    names = (before, after)
+    if redacted:
+        documents = [redact.document(document) for document in documents]
+        names = (redact.base_name(before), redact.base_name(after))
+    found = compare(documents[0], documents[1], names=names, by=by, noise=noise)
     found["warnings"] = [*settings.warnings, *found["warnings"]]
     written = json.dumps(found, indent=1, allow_nan=False) + "\n"
     if form != "text":
@@ -452,6 +588,12 @@ def run(
             output.to_stderr(f"warning: {warning}")
     if json_file is not None:
         output.write_file(json_file, written)
+    page = None
+    if html is not None:
+        from diagnose.render import comparison_page
+
+        named, _ = free_paths(html, None)
+        page = output.write_new(named or html, comparison_page.render(found, (documents[0], documents[1])))
     if form == "text":
         output.show(lambda console: comparison.render(found, console, verbose), color=color)
     else:
@@ -461,6 +603,9 @@ def run(
         output.to_stderr(f"gate: --fail-on regression: {line}")
     if json_file is not None:
         output.to_stderr(f"json: {json_file}")
+    if page is not None:
+        output.to_stderr(f"report: {page}")
     if held:
         return EXIT_GATE
-    return EXIT_NOTHING_MEASURED if found["summary"]["unknown"] == len(found["kernels"]) else EXIT_OK
+    said = [pair for pair in found["kernels"] if pair["change"] not in ("unknown", "short")]
+    return EXIT_OK if said else EXIT_NOTHING_MEASURED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +18,7 @@ from rich.console import Console
 import recorded
 from diagnose import api, cli, compare
 from diagnose.errors import DiagnoseError
-from diagnose.render import comparison
+from diagnose.render import comparison, comparison_page, geometry
 
 FAULT, FIX = "faults/bank-conflict-pitch64", "faults/bank-conflict-pitch65"
 
@@ -172,8 +173,10 @@ def test_names_that_change_from_build_to_build() -> None:
         (100, 97.1, "same"),
         (100, 103.5, "slower"),
         (100, 96.5, "faster"),
-        (3.0, 3.4, "same"),
-        (3.0, 3.6, "slower"),
+        (6.0, 6.4, "same"),
+        (6.0, 6.6, "slower"),
+        (3.0, 4.9, "short"),
+        (3.0, 6.0, "slower"),
         (None, 3.6, "unknown"),
         (3.0, None, "unknown"),
         (0, 3.0, "unknown"),
@@ -259,6 +262,96 @@ def test_why_it_changed() -> None:
     said = comparison.reasons(both([before], [after])["kernels"][0])
     assert said[0].startswith("HBM: 2.00 GB → 1.00 GB (0.50×)")
     assert said[1:] == ["paths used now: wgmma", "paths no longer used: mma"]
+
+
+def test_the_sentence_says_why() -> None:
+    def limit(work: float, utilization: float) -> dict[str, Any]:
+        return {"resource": "hbm", "work": work, "work_unit": "byte", "utilization": utilization}
+
+    before = kernel(us=100, limits=[limit(2e9, 0.9)], paths=["mma"], findings=[finding("bank-conflict", 0.4)])
+    after = kernel(us=50, limits=[limit(1e9, 0.9)], paths=["wgmma"])
+    pair = both([before], [after])["kernels"][0]
+    assert pair["why"] == ["Tensor path mma → wgmma", "bank conflicts gone", "HBM bytes halved"]
+    assert pair["sentence"].startswith("50 % less time: Tensor path mma → wgmma; bank conflicts gone; HBM bytes halved")
+    spilling = kernel(us=200, findings=[finding("spill", 0.5)])
+    assert "100 % more time: spills appeared" in both([kernel(us=100)], [spilling])["kernels"][0]["sentence"]
+    assert "No difference beyond the noise (3.0 %)" in both([kernel()], [kernel()])["kernels"][0]["sentence"]
+
+
+def repeated(times: list[float]) -> list[dict[str, Any]]:
+    return [{**kernel(us=us), "group": "g", "id": f"{at}"} for at, us in enumerate(times)]
+
+
+def test_repeats_raise_the_noise_and_count_as_one_kernel() -> None:
+    steady, wild = [100.0, 100.2, 99.9, 100.1], [100.0, 130.0, 85.0, 115.0]
+    found = both(repeated(steady), repeated([us * 1.06 for us in steady]))
+    pair = found["kernels"][0]
+    assert len(found["kernels"]) == 1 and pair["launches"] == [4, 4] and found["summary"]["matched"] == 1
+    assert (pair["change"], pair["noise"]) == ("slower", 0.03) and pair["detectable"] < 0.03
+    assert pair["before"]["duration_us"] == 100.0
+    pair = both(repeated(wild), repeated([us * 1.06 for us in wild]))["kernels"][0]
+    assert pair["change"] == "same" and pair["noise"] == pair["detectable"] > 0.06
+    assert "medians of 4 and 4 launches" in text(found)
+    assert both(repeated([100.0]), repeated([100.0]))["kernels"][0]["detectable"] is None
+
+
+def test_the_detectable_difference_is_the_formula() -> None:
+    # Neighbours differ by ln 1.02: sigma = ln 1.02 / (sqrt 2 * 0.6745), and a median of 4 has 1.2533 sigma / 2.
+    times = [100.0, 102.0, 100.0, 102.0]
+    sigma = math.log(1.02) / (math.sqrt(2) * 0.6745)
+    assert compare.detectable(times, times) == pytest.approx(2.80 * 1.2533 * sigma * math.sqrt(0.5))
+
+
+# --- the page ---
+
+
+def test_the_page_says_what_the_comparison_says() -> None:
+    documents = document(FAULT), document(FIX)
+    found = compare.compare(*documents, names=("slow.ncu-rep", "fast.ncu-rep"))
+    page = comparison_page.render(found, documents)
+    assert page == comparison_page.render(found, documents)
+    for said in ("less time", "slow.ncu-rep", "bank-conflict"):
+        assert said in page, said
+    assert 'style="' not in page and " onclick" not in page and page.count("<script>") == 1
+    assert re.search(r"status-(confirmed|refuted|not-known)", page)
+
+
+def test_one_roofline_holds_both_dots() -> None:
+    def side(rate: float) -> dict[str, Any]:
+        return {
+            "points": [{"level": "hbm", "kind": "useful", "intensity": 10, "flops_per_s": rate}],
+            "bandwidth_roofs": [{"level": "hbm", "bytes_per_s": 4e12}],
+            "compute_roofs": [{"label": "FP32", "flops_per_s": 6e13}],
+        }
+
+    chart = geometry.journey(side(1e12), side(2e12))
+    assert chart is not None
+    assert [(point["label"], point["kind"]) for point in chart["points"]] == [("before", "issued"), ("after", "useful")]
+    assert chart["arrow"]["x1"] == chart["arrow"]["x2"] and float(chart["arrow"]["y1"]) > float(chart["arrow"]["y2"])
+    assert geometry.journey(side(1e12), None) is None
+
+
+def test_the_page_of_hostile_documents() -> None:
+    nasty = "</script><img src=x onerror=alert(1)>\u202e" + "x" * 100_000
+    sides = [kernel(nasty, findings=[finding(nasty, 0.3)])], [kernel(nasty, us=50)]
+    found = both(*sides)
+    page = comparison_page.render(found, ({"kernels": sides[0]}, {"kernels": sides[1]}))
+    at = page.find("<img")
+    assert at < 0, page[at - 300 : at + 40]
+    assert "\u202e" not in page and len(page) < 80_000
+
+
+def test_command_writes_a_page_and_redacts_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "secret-project"
+    folder.mkdir()
+    slow, page = folder / "slow.json", tmp_path / "c.html"
+    slow.write_text(json.dumps(document(FAULT)), encoding="utf-8")
+    assert cli.main(["compare", str(slow), str(slow), "-o", str(page), "--redact", "--format", "json"]) == 0
+    said = capfd.readouterr()
+    assert "secret-project" not in page.read_text(encoding="utf-8") and "secret-project" not in said.out
+    assert str(page) in said.err
+    assert cli.main(["compare", str(slow), str(slow), "-o", str(page), "--format", "json"]) == 0
+    assert (tmp_path / "c-2.html").is_file()  # nothing is overwritten
 
 
 def test_hostile_documents() -> None:

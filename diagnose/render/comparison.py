@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 Comparison = Mapping[str, Any]
 
 LISTED = 30
-_WORDS = {"faster": "faster", "slower": "slower", "same": "same", "unknown": "time not measured"}
-_SIGNS = {"faster": "▼", "slower": "▲", "same": "=", "unknown": "○"}
-_STYLES = {"faster": "bold green", "slower": "bold red", "same": "dim", "unknown": "dim"}
+_WORDS = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "same",
+    "short": "too short to compare",
+    "unknown": "time not measured",
+}
+SIGNS = {"faster": "▼", "slower": "▲", "same": "=", "short": "·", "unknown": "○"}
+_STYLES = {"faster": "bold green", "slower": "bold red", "same": "dim", "short": "dim", "unknown": "dim"}
 _FINDINGS = {"new": "new", "fixed": "gone", "worse": "costs more", "better": "costs less"}
 _EXPECTED = {
     "confirmed": "confirmed",
@@ -120,12 +126,12 @@ def noise(found: Comparison) -> str:
     return f"same: within {fmt.share(rule['share'])} or {rule['floor_us']:g} µs; {rule['reason']}"
 
 
-def _ranked(found: Comparison) -> list[Mapping[str, Any]]:
+def ranked(found: Comparison) -> list[Mapping[str, Any]]:
     """Regressions first, then by the time that was won or lost."""
 
     def weight(pair: Mapping[str, Any]) -> tuple[int, float]:
         before, after = pair["before"]["duration_us"] or 0.0, pair["after"]["duration_us"] or 0.0
-        order = ("slower", "faster", "same", "unknown").index(pair["change"])
+        order = ("slower", "faster", "same", "short", "unknown").index(pair["change"])
         return order, -abs(after - before) if order < 2 else -max(before, after)
 
     return sorted(found["kernels"], key=weight)
@@ -137,7 +143,7 @@ def _names(pair: Mapping[str, Any]) -> str:
     return markdown.code(pair["name"]) + (f" → {markdown.code(after)}" if after != pair["name"] else "")
 
 
-def _unmatched(found: Comparison) -> list[tuple[str, list[str]]]:
+def unmatched(found: Comparison) -> list[tuple[str, list[str]]]:
     rows = []
     for side in ("before", "after"):
         names = [
@@ -158,19 +164,21 @@ def render(found: Comparison, console: Console, verbose: bool = False) -> None:
     page.line((f"{found['before']['source']} → {found['after']['source']}", "dim"))
     page.line((summary(found), "bold"))
     page.line((noise(found), "dim"))
-    ranked = _ranked(found)
-    shown = ranked if verbose else ranked[:LISTED]
+    rows = ranked(found)
+    shown = rows if verbose else rows[:LISTED]
     for pair in shown:
         page.gap()
         style = _STYLES[pair["change"]]
         after = pair["after"]["name"]
         name = fmt.shorten(pair["name"], 60)
         page.line(
-            (f"{_SIGNS[pair['change']]} ", style),
+            (f"{SIGNS[pair['change']]} ", style),
             (name if after == pair["name"] else f"{name} → {fmt.shorten(after, 60)}", "bold"),
             f"  {times(pair)}  ",
             (change(pair), style),
         )
+        if pair["change"] in ("faster", "slower"):
+            page.item("", pair["sentence"])
         page.item("verdict", verdicts(pair))
         lists = [("findings", findings(pair)), ("expected", expectations(pair))]
         if pair["change"] in ("faster", "slower") or verbose:
@@ -179,14 +187,17 @@ def render(found: Comparison, console: Console, verbose: bool = False) -> None:
             for position, line in enumerate(lines):
                 page.item(label if position == 0 else "", line)
         notes = list(pair["notes"])
+        if max(pair["launches"]) > 1:
+            before, after = pair["launches"]
+            notes.append(f"medians of {before} and {after} launches, noise {fmt.share(pair['noise'])}")
         if pair["matched_by"] != "configuration":
             notes.append(f"matched by {pair['matched_by']}")
         if notes:
             page.item("but", "; ".join(notes))
-    if len(shown) < len(ranked):
+    if len(shown) < len(rows):
         page.gap()
-        page.line(f"and {view.plural(len(ranked) - len(shown), 'more kernel')} (--verbose lists them)")
-    for label, names in _unmatched(found):
+        page.line(f"and {view.plural(len(rows) - len(shown), 'more kernel')} (--verbose lists them)")
+    for label, names in unmatched(found):
         page.gap()
         page.line((f"{label}: ", "bold"), ", ".join(names))
     for warning in found["warnings"]:
@@ -202,10 +213,10 @@ def render_markdown(found: Comparison) -> str:
         "",
     ]
     lines += ["| | Kernel | Before | After | Change | Verdict |", "|---|---|---:|---:|---|---|"]
-    ranked = _ranked(found)
-    for pair in ranked[:LISTED]:
+    rows = ranked(found)
+    for pair in rows[:LISTED]:
         cells = [
-            _SIGNS[pair["change"]],
+            SIGNS[pair["change"]],
             _names(pair),
             fmt.duration(pair["before"]["duration_us"]),
             fmt.duration(pair["after"]["duration_us"]),
@@ -213,17 +224,17 @@ def render_markdown(found: Comparison) -> str:
             markdown.inert(verdicts(pair)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    if len(ranked) > LISTED:
-        lines += ["", f"{view.plural(len(ranked) - LISTED, 'more kernel')} not shown."]
+    if len(rows) > LISTED:
+        lines += ["", f"{view.plural(len(rows) - LISTED, 'more kernel')} not shown."]
     details = []
-    for pair in ranked[:LISTED]:
+    for pair in rows[:LISTED]:
         told = [*findings(pair), *expectations(pair), *pair["notes"]]
         if pair["change"] in ("faster", "slower"):
-            told = [*reasons(pair)[:4], *told]
+            told = [pair["sentence"].rstrip("."), *reasons(pair)[:4], *told]
         details += [f"- {markdown.code(pair['name'])}: {markdown.inert('; '.join(told), 900)}"] if told else []
     if details:
         lines += ["", "**What changed**", "", *details]
-    for label, names in _unmatched(found):
+    for label, names in unmatched(found):
         lines += ["", f"**{markdown.inert(label)}**: {', '.join(markdown.inert(name) for name in names)}"]
     lines += ["", markdown.inert(noise(found), 400)]
     lines += [f"- {markdown.inert(warning, 400)}" for warning in found["warnings"]]

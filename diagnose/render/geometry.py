@@ -356,6 +356,36 @@ def roofline(data: object) -> dict[str, Any] | None:
     }
 
 
+def journey(before: object, after: object) -> dict[str, Any] | None:
+    """One roofline for two measurements: the useful points of each level before and after, joined by an arrow. The
+    roofs are those of `after`. None where one side lacks points, or both lack roofs."""
+    sides = [mapping(before), mapping(after)]
+    points = [[one for one in objects(side.get("points")) if one.get("kind") != "issued"] for side in sides]
+    levels = [str(one.get("level")) for one in points[0] if any(one.get("level") == p.get("level") for p in points[1])]
+    if not levels:
+        return None
+    level = "hbm" if "hbm" in levels else levels[0]  # one pair of dots: three would cross each other
+    merged = [
+        {**next(one for one in part if str(one.get("level")) == level), "label": word, "kind": kind}
+        # The shapes of `useful` and `issued` tell the two apart without colour.
+        for part, word, kind in zip(points, ("before", "after"), ("issued", "useful"), strict=True)
+    ]
+    roofs = next((side for side in reversed(sides) if side.get("bandwidth_roofs") or side.get("compute_roofs")), {})
+    chart = roofline({**roofs, "points": merged})
+    if chart is None or len(chart["points"]) != 2:
+        return None
+    first, last = chart["points"]
+    for point, word in zip(chart["points"], ("before", "after"), strict=True):
+        point["label"] = word
+        point["drawn"] = point["drawn"] and word
+    return {
+        **chart,
+        "gap": None,
+        "level": level,
+        "arrow": {"x1": first["x"], "y1": first["y"], "x2": last["x"], "y2": last["y"]},
+    }
+
+
 def memory(data: object) -> dict[str, Any] | None:
     """The memory picture: levels from the SM outwards, each with its traffic; None where no level was measured."""
     levels: dict[str, Mapping[str, Any]] = {}

@@ -615,14 +615,25 @@ def _classes(found: list[view.KernelView]) -> list[dict[str, Any]]:
     return classes
 
 
-def render(document: view.Document) -> str:
-    """The whole page for a document of the contract."""
+def page(template: str, script_name: str, **values: object) -> str:
+    """A template with the style sheet, one script and the policy that allows only these two."""
     from markupsafe import Markup
 
     folder = bundled("reports")
-    environment = _environment(folder)
     style = (folder / "report.css").read_text(encoding="utf-8")
-    script = (folder / "report.js").read_text(encoding="utf-8")
+    script = (folder / script_name).read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # Our own files, as they are: a test checks that they cannot close their elements.
+    own = {"style": Markup(style), "script": Markup(script), "policy": policy}
+    return _environment(folder).get_template(template).render(**own, **values)
+
+
+def render(document: view.Document) -> str:
+    """The whole page for a document of the contract."""
+    environment = _environment(bundled("reports"))
     every = view.kernels(document)
     found = view.groups(every)
     rows = [_row(kernel, _device(document, kernel)) for kernel in found]
@@ -630,15 +641,9 @@ def render(document: view.Document) -> str:
     bodies = _bodies(document, found, macros)
     packed = len(found) > FRONT
     aliases = _aliases(found)
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return environment.get_template("template.html.j2").render(
-        # Our own files, as they are: a test checks that they cannot close their elements.
-        style=Markup(style),
-        script=Markup(script),
-        policy=policy,
+    return page(
+        "template.html.j2",
+        "report.js",
         title=_title(found, document),
         report=_report_hash(found),
         summary=view.summary(document, every),
