@@ -297,7 +297,7 @@ def cubins_in(report, folder):
         ("h200-gemm", "nvjet_sm90_tst_64x16_64x16", ["small-wgmma-n"], {"wgmma", "tma"}, 16),
         ("h200-gemm", "nvjet_sm90_qqtst_144x128_128x6", [], {"wgmma", "fp8-wgmma"}, 6),
         ("h200-attention-other", "cudnn_generated", [], {"wgmma", "tma", "setmaxnreg"}, 2),
-        ("h200-attention-other", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80", ["legacy-mma"], {"mma", "cp-async"}, None),
+        ("h200-attention-other", "fmha_cutlassF_bf16_aligned_64x128_rf_sm80", ["legacy-mma"], {"mma"}, None),
         ("h200-attention-decode-softmax", "flash_fwd_kernel.*128, 128, 64, 4", ["legacy-mma"], {"mma", "cp-async"},
          None),
     ],

@@ -1,7 +1,7 @@
-"""The output tile of warp-level MMA, read from the operands: accumulators a warp keeps, and rows a block can have. Pure.
+"""The output tile of warp-level MMA, read from operands: accumulators a warp keeps, and rows a block can have. Pure.
 
-A fragment of A in mma.m16n8k16 is four registers: the first and third hold rows 0 to 7, the second and fourth rows 8 to 15
-(PTX ISA, matrix fragments of mma.m16n8k16). Zeros in the latter say that at most 8 rows are real.
+A fragment of A in mma.m16n8k16 is four registers: the first and third hold rows 0 to 7, the second and fourth rows 8 to
+15 (PTX ISA, matrix fragments of mma.m16n8k16). Zeros in the latter say that at most 8 rows are real.
 """
 
 from __future__ import annotations

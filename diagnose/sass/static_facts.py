@@ -433,7 +433,7 @@ def _mma_tile(kernel: Kernel) -> Tile | None:
 
 
 def _warps(kernel: Kernel) -> int:
-    """Warps of a block; 4 where the block size is not fixed in the code, which is the usual one of tiles of 64 and 128."""
+    """Warps of a block; 4 where the code does not fix the block size: usual for tiles of 64 and 128."""
     threads = kernel.resources.required_threads or kernel.resources.max_threads
     return max(1, threads // 32) if threads and threads < 1024 else 4
 
