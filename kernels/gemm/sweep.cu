@@ -235,7 +235,7 @@ int run(const Request& r, double tolerance) {
     CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     int threads = N == 256 ? kThreads<N, Specialised> : kConsumers * 128 + r.producers * 32, resident = 0;
     CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, bytes));
-    std::fprintf(stderr, "blocks an SM: %d\n", resident);
+    std::printf("blocks an SM: %d\n", resident);
     cudaLaunchAttribute cluster;
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = r.cluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;

@@ -101,7 +101,7 @@ def run(program: Path, arguments: dict[str, int], environment: dict[str, str]) -
         "tolerance": tolerance,
         "ok": verdict == "ok",
     }
-    if blocks := BLOCKS.search(done.stderr):
+    if blocks := BLOCKS.search(done.stdout):
         measured["blocks"] = int(blocks[1])
     return measured, f"{us:>9} us {rate:>7} TFLOP/s  error {error} of {tolerance}  {verdict}"
 
