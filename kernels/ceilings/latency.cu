@@ -92,6 +92,7 @@ __global__ void lines(const uint8_t* words, int count, int stride, uint32_t* cyc
     for (int line = 0; line < count; ++line) {
         uint64_t at = hop<Path::l2>(reinterpret_cast<uint64_t>(words) + size_t(line) * stride);
         at = hop<Path::l2>(at);
+        if (at == 0) continue;  // never so: the clock is read once the warming loads are back, or their time would count
         unsigned long long start = now_cycles();
 #pragma unroll
         for (int i = 0; i < 16; ++i) at = hop<Path::l2>(at);
@@ -116,14 +117,15 @@ __global__ void round_trip(uint32_t* words, int count, Stamp* stamps) {
     end(stamp, stamps);
 }
 
-// An atomic whose old value is the next one's operand, at one word in L2.
+// An atomic whose old value is the next one's operand, at one word in L2. An exchange: of additions at one address the compiler
+// first makes a sum over the warp, whose instructions would count.
 __global__ void atomics(unsigned* word, Stamp* stamps) {
     Stamp stamp;
     unsigned value = 1;
     begin(stamp);
 #pragma unroll 1
     for (int i = 0; i < kHops; ++i)
-        asm volatile("atom.global.add.u32 %0, [%1], %0;" : "+r"(value) : "l"(word) : "memory");
+        asm volatile("atom.global.exch.b32 %0, [%1], %0;" : "+r"(value) : "l"(word) : "memory");
     keep(value, stamps);
     end(stamp, stamps);
 }
