@@ -3,7 +3,9 @@
 #
 #   make demo    the main job: on a bundled kernel where there are a GPU and ncu, else on a recorded report
 #   make test    the whole test suite            make check   ruff, mypy --strict, validation of the rules
-#   make gpu     the tests that need a GPU       make bench   the benchmarks
+#   make gpu     builds, checks, times and profiles the bundled kernels on this GPU, by stages that a second run resumes:
+#                STAGE=build|check|sanitize|time|profile|ladders|ceilings|ablations|results   GPU_OUT=build/gpu
+#   make bench   the benchmarks
 #   make lock    renews requirements.lock        make clean   removes what the targets above made
 
 SHELL := /bin/bash
@@ -16,6 +18,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.diagnose-installed
 ARGS ?=
+STAGE ?=
+GPU_OUT ?= build/gpu
 
 # The report that `make demo` reads without a GPU: the first of these that is there.
 DEMO_REPORTS := \
@@ -79,7 +83,8 @@ check: $(STAMP)
 	$(BIN)/diagnose rules test
 
 gpu: $(STAMP)
-	@$(FIND_NCU); \
+	@if [ "$(STAGE)" = results ]; then exec $(BIN)/python tests/gpu/stages.py --stage results --out $(GPU_OUT); fi; \
+	$(FIND_NCU); \
 	missing=; \
 	$(HAS_GPU) || missing="$$missing an NVIDIA GPU with its driver (nvidia-smi -L names none);"; \
 	[ -n "$$ncu" ] || missing="$$missing ncu (Nsight Compute; on the PATH, or DIAGNOSE_NCU=/path/to/ncu);"; \
@@ -89,7 +94,7 @@ gpu: $(STAMP)
 	  echo "Nothing was run. '$(BIN)/diagnose doctor' says what is here."; \
 	  exit 3; \
 	fi; \
-	$(BIN)/python -m pytest -m gpu $(ARGS)
+	$(BIN)/python tests/gpu/stages.py $(if $(STAGE),--stage $(STAGE)) --out $(GPU_OUT) $(ARGS)
 
 bench: $(STAMP)
 	@$(BIN)/python tests/benchmarks/bench_startup.py

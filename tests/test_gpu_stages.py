@@ -1,0 +1,77 @@
+"""`make gpu` by stages: what ended well is not done again, what changed is; results are taken from a folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "gpu"))
+
+import stages
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, with stages that write a line of what they did and end as the file `exit` says."""
+    script = tmp_path / "stage.sh"
+    script.write_text(f'echo "$1" >> {tmp_path}/done\nexit $(cat {tmp_path}/exit)\n')
+    (tmp_path / "exit").write_text("0")
+    monkeypatch.setattr(stages, "commands", lambda stage, _: [["sh", str(script), f"{stage}-{n}"] for n in (0, 1)])
+    return tmp_path / "out"
+
+
+def call(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["stages.py", "--out", str(out), *words])
+    return stages.main()
+
+
+def done(out: Path) -> list[str]:
+    return (out.parent / "done").read_text().split()
+
+
+def test_a_stage_goes_on_where_it_ended(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (out.parent / "exit").write_text("1")
+    assert call(monkeypatch, out, "--stage", "time") == 1
+    (out.parent / "exit").write_text("0")
+    assert call(monkeypatch, out, "--stage", "time") == 0
+    assert call(monkeypatch, out, "--stage", "time") == 0
+    assert done(out) == ["time-0", "time-1"] * 2
+    assert call(monkeypatch, out, "--stage", "time", "--again") == 0
+    assert len(done(out)) == 6
+
+
+def test_other_sources_start_anew(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, out, "--stage", "check") == 0
+    monkeypatch.setattr(stages, "sources", lambda: "other")
+    assert call(monkeypatch, out, "--stage", "check") == 0
+    assert done(out) == ["check-0", "check-1"] * 2
+    assert len(list(out.parent.glob("out-*"))) == 1
+
+
+def test_an_unknown_stage(out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, out, "--stage", "tme") == 2
+    assert "hint: one of build, check" in capsys.readouterr().err
+
+
+def test_times_of_a_run_replace_only_their_rows() -> None:
+    found: dict[str, Any] = {
+        "gpu": "NVIDIA H200, 580.159.04, 1980 MHz, 1980 MHz",
+        "date": "2026-12-01",
+        "kernels": {
+            "gemm/tma": {"line": "gemm/tma | 1,2 us"},
+            "gemm/mma": {"line": "gemm/mma | 1500.1 us | 733.0 TFLOP/s | error 0.0017 (tolerance 0.004) | ok"},
+            "gemm/wgmma": {"line": "gemm/wgmma | 1500.1 us | 733.0 TFLOP/s | error 0.1 (tolerance 0.004) | mismatch"},
+        },
+    }
+    rows = stages.timed(found, {"kernels": {"gemm/tma": {"us": 1.0}, "gemm/mma": {"us": 2.0}}})
+    assert rows["kernels"]["gemm/tma"] == {"us": 1.0} and "gemm/wgmma" not in rows["kernels"]
+    assert rows["kernels"]["gemm/mma"] == {
+        "us": 1500.1,
+        "rate": "733.0 TFLOP/s",
+        "error": "0.0017",
+        "tolerance": "0.004",
+    }
+    assert (rows["gpu"], rows["driver"], rows["date"]) == ("NVIDIA H200", "580.159.04", "2026-12-01")
