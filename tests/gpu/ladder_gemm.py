@@ -143,12 +143,13 @@ def main() -> int:
 
     results: list[dict[str, Any]] = []
     failed = 0
+    hung: set[str] = set()  # one time limit a program is enough
 
     def measure(
         name: str, label: str, arguments: dict[str, int], reference: float | None = None
     ) -> dict[str, Any] | None:
         nonlocal failed
-        if not programs[name].exists() or time.monotonic() - start > options.budget:
+        if name in hung or not programs[name].exists() or time.monotonic() - start > options.budget:
             print(f"{label:58} LEFT OUT", flush=True)
             failed += 1
             return None
@@ -156,6 +157,8 @@ def main() -> int:
         ratio = f"  {measured['tflops'] / reference:.3f} of cuBLAS" if measured and reference else ""
         print(f"{label:58} {line}{ratio}", flush=True)
         failed += not (measured and measured["ok"])
+        if line.startswith("HANG"):
+            hung.add(name)
         results.append({"name": name, "arguments": arguments, "result": measured, "line": line})
         return measured
 
