@@ -74,7 +74,7 @@ def build(kernel: dict[str, Any], binaries: Path, resume: bool) -> str:
     arch = "sm_90a" if "sm_90a" in kernel["archs"] else kernel["archs"][-1]
     flags = [str(f) for f in kernel.get("nvcc_flags") or []]
     optimise = [] if "-G" in flags else ["-O3", "-lineinfo"]
-    command = ["nvcc", "-std=c++17", *optimise, ARCH_FLAGS[arch], *flags, kernel["source"], "-o", str(target), "-lcuda"]
+    command = ["nvcc", "-std=c++17", *optimise, ARCH_FLAGS[arch], *flags, kernel["source"], "-o", str(target)]
     done = subprocess.run(command, cwd=kernel["folder"], capture_output=True, text=True)
     return "" if done.returncode == 0 else (done.stdout + done.stderr)[-600:]
 

@@ -1,0 +1,41 @@
+#!/bin/bash
+# On a machine with a GPU: the time lines of two bundled kernels and of one program outside them, and check-races on a planted race,
+# its fixed twin and a kernel with mbarriers. Files go to $1; ends with 1 when one differs from what is expected.
+#
+#     bash tests/gpu/races_and_timeline.sh OUT
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+work=$(mktemp -d)
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+failed=0
+
+diagnose() { python3 -c 'import sys; from diagnose.cli import main; sys.exit(main())' "$@"; }
+expect() {  # expect CODE NAME COMMAND...: runs it and compares its exit code
+    local wanted=$1 name=$2 start=$SECONDS
+    shift 2
+    "$@"
+    local code=$?
+    if [ $code -eq "$wanted" ]; then echo "PASS $name ($((SECONDS - start)) s)"
+    else echo "FAIL $name: exit code $code, not $wanted ($((SECONDS - start)) s)"; failed=1; fi
+}
+flags=(-O3 -lineinfo -std=c++17 -gencode=arch=compute_90,code=sm_90)
+nvcc "${flags[@]}" -o "$work/race" kernels/faults/race.cu &
+nvcc "${flags[@]}" -DDIAGNOSE_TIMELINE -Ikernels/common -o "$work/user" tests/gpu/user_timeline.cu &
+wait
+
+expect 0 "time line of gemm/specialised" \
+    diagnose kernels run gemm/specialised,m=8192,n=8192,k=3072 --timeline --block 700 -o "$out/specialised.html"
+expect 0 "time line of gemm/persistent" diagnose kernels run gemm/persistent,m=4096,n=4096,k=4096 --timeline -o "$out/persistent.html"
+export DIAGNOSE_TIMELINE_FILE="$out/user.json" DIAGNOSE_TIMELINE_BLOCK=100
+expect 0 "a program outside the project" "$work/user"
+expect 0 "its time line" diagnose kernels run "$out/user.json" --timeline -o "$out/user.html"
+expect 1 "the planted race is found" diagnose check-races "$work/race" --variant fault --repeats 0
+expect 0 "its fixed twin is clean" diagnose check-races "$work/race" --variant fix --repeats 0
+# Said, not judged: what the tools make of mbarriers, TMA and wgmma.
+diagnose check-races --timeout 60 kernel:gemm/specialised,m=256,n=512,k=512
+echo "gemm/specialised under the sanitizers: exit code $?"
+# What the sanitizer itself writes, for the tests: the log as it is.
+compute-sanitizer --tool racecheck --strip-paths no --log-file "$out/racecheck.log" "$work/race" --variant fault --repeats 0
+ls -l "$out"
+exit $failed
