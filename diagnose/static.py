@@ -580,6 +580,7 @@ def _scalar(value: Scalar | None) -> Any:
 def _readings(kernel: Kernel) -> Part:
     """What the code shows of its structure."""
     loop = kernel.loop
+    threads = kernel.resources.required_threads or kernel.resources.max_threads
     found: Part = {
         "main_loop": None,
         "stages": None,
@@ -589,7 +590,7 @@ def _readings(kernel: Kernel) -> Part:
         "recompiled_ampere": compatibility.recompiled_ampere(kernel.paths, kernel.sm),
         "pitfalls": [
             {"name": one.name, "severity": "note", "text": one.text, "where": [_place("cause", one.at)]}
-            for one in pitfalls(kernel.all)
+            for one in pitfalls(kernel.all, threads)
         ],
     }
     if loop is not None:

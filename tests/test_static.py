@@ -216,6 +216,34 @@ def test_pitfalls_say_may(source, target, removed, names, tmp_path):
 
 
 @needs_ptxas
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (("[empty+{}], 128", "[empty+{}], 128"), []),
+        (("[empty+{}], 128", "[empty+{}], 1"), ["mbarrier-count"]),  # every thread of 128 arrives at a count of 1
+        (("[empty+{}], 128", "[empty+{}], 2048"), ["mbarrier-count"]),  # 256 threads with two arrivals make 512
+    ],
+)
+def test_counts_of_mbarriers_against_arrivals(change, names, tmp_path):
+    ptx = tools.tma_pipeline(3)
+    for stage in range(3):
+        ptx = ptx.replace(change[0].format(8 * stage), change[1].format(8 * stage))
+    kernel = only(tools.assemble(ptx, "sm_90a", tmp_path))
+    assert [one["name"] for one in kernel["readings"]["pitfalls"]] == names
+    assert all("may" in one["text"] and "SYNCS.ARRIVE" in one["where"][0]["sass"]
+               for one in kernel["readings"]["pitfalls"])  # fmt: skip
+
+
+@needs_ptxas
+def test_a_wait_without_any_arrival(tmp_path):
+    lines = tools.ptx_for(["mbarrier"], "sm_90a").splitlines()
+    for removed, said in (("nothing", []), ("mbarrier.arrive", ["mbarrier-count"])):
+        ptx = "\n".join(line for line in lines if removed not in line) + "\n"
+        found = only(tools.assemble(ptx, "sm_90a", tmp_path))["readings"]["pitfalls"]
+        assert [one["name"] for one in found] == said
+
+
+@needs_ptxas
 def test_registers_before_and_after_setmaxnreg(tmp_path):
     path = tools.assemble(tools.ptx_for(["setmaxnreg"], "sm_90a"), "sm_90a", tmp_path)
     kernel = only(path)
