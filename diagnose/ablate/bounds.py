@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.ablate.plan import Point
+from diagnose.ceilings import store
 from diagnose.gpus import catalogue
 
 
 def of(point: Point, gpu: str, sm: int) -> list[dict[str, Any]]:
     """{resource, bound_us, source} a resource; empty where GPU or work is not known."""
     product = catalogue.product(gpu, sm)
-    ceilings = catalogue.ceilings(product)
+    ceilings = catalogue.ceilings(product, store.load(gpu))
     resident = product.l2_bytes if product is not None and product.l2_bytes is not None else 0
     work = point.work()
     wanted = (("hbm", work.get("bytes")), (point.variant.flops_ceiling, work.get("flops")))

@@ -9,7 +9,7 @@ from typing import Any
 from diagnose.ceilings import measure, store
 from diagnose.ceilings.rows import measured_rows, rows
 from diagnose.collect import host
-from diagnose.errors import DiagnoseError
+from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
 from diagnose.render.format import quantity
 
 Line = tuple[str, str, str, str]
@@ -28,6 +28,7 @@ def run(export: Path | None, show: bool, say: Callable[[str], None]) -> tuple[di
             raise DiagnoseError(
                 f"--export {export} needs a measurement, and " + ("--show makes none" if show else "no GPU is present"),
                 "diagnose ceilings --export FILE    (on a machine with a GPU)",
+                EXIT_USAGE if show else EXIT_NOTHING_MEASURED,
             )
         return _known()
     found = measure.measure(say)

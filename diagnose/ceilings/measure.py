@@ -171,7 +171,7 @@ def collected(
         raise DiagnoseError(f"no ceiling of {name} could be measured{why}", "diagnose doctor", EXIT_NOTHING_MEASURED)
     seen = [one.clock_mhz for one in values.values() if one.clock_mhz]
     measured_clocks = {"seen_least": min(seen), "seen_most": max(seen)} if seen else {}
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     return Record(name, uuid, arch, driver, {**clocks, **measured_clocks}, today, tuple(values.values()), refused)
 
 
