@@ -93,7 +93,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="")
-    parser.add_argument("--stage", default="build,check,profile")
+    parser.add_argument("--stage", default="build,check,time,profile")
     parser.add_argument("--set", default="full")
     parser.add_argument("--folder", type=Path, default=Path("/src/diagnose"))
     parser.add_argument("--budget", type=float, default=520.0, help="seconds after which no new kernel is started")
