@@ -110,6 +110,15 @@ def _polling(c: Context) -> float | None:
     return (polls + mix.count(c.kernel.opcodes, "NANOSLEEP")) / sum(c.kernel.opcodes.values())
 
 
+def _wait_loops(c: Context) -> float | None:
+    """Polls and tries to pass an mbarrier: how often they run depends on the timing of a pass."""
+    polls = _polling(c)
+    if polls is None:
+        return None
+    tries = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("SYNCS") and "TRYWAIT" in op)
+    return polls + tries / sum(c.kernel.opcodes.values())
+
+
 # A little Tensor pipe activity without an MMA opcode is not Tensor work (trap 18): opcodes decide.
 _MMA = (
     "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA", "HGMMA", "QGMMA", "IGMMA", "BGMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA",
@@ -382,6 +391,14 @@ FACTS: tuple[FactDefinition, ...] = (
         _wgmma_n_efficiency,
     ),
     FactDefinition("polling_share", "share", "Uncached loads and sleeps of all instructions.", _polling, (), "opcodes"),
+    FactDefinition(
+        "wait_loop_share",
+        "share",
+        "Instructions that poll, sleep or try an mbarrier: their number differs from pass to pass.",
+        _wait_loops,
+        (),
+        "opcodes",
+    ),
     FactDefinition("wgmma_per_wait", "ratio", "wgmma instructions for each wait.", _wgmma_per_wait, (), "opcodes"),
     FactDefinition("fma_per_load", "ratio", "FMA instructions for each load.", _fma_per_load, (), "opcodes"),
     FactDefinition(
