@@ -20,15 +20,23 @@ from diagnose.sass import mix
 _SHARE_NAME: Mapping[str, str] = {"hbm": "hbm", "l2": "l2", "l1": "smem", "issue": "issue"}
 
 
-def sustained(c: Context, resource: str) -> float:
-    """Sustained part of the resource's peak where the catalogue holds no measured rate for this GPU."""
+def _sustained(c: Context, resource: str) -> tuple[float, str]:
+    """(sustained part of the resource's peak, its source): measured on this GPU, else the catalogue's usual share."""
     name = _SHARE_NAME.get(resource, "pipe")
     if resource == "tensor":
         # Each instruction path has its own peak, and ncu's percentage is of that (2/3 for warp-level mma on sm_90).
         name = "tensor:wgmma" if mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA") else "tensor:mma"
+    measured = c.ceilings.get(f"share:{resource if name == 'pipe' else name}")
+    if measured is not None:
+        return measured.value, measured.source
     share = catalogue.sustained_share(name, c.arch)
     assert share is not None, name  # the catalogue's own test asks for every name above
-    return share
+    return share, "datasheet"
+
+
+def sustained(c: Context, resource: str) -> float:
+    """Sustained part of the resource's peak."""
+    return _sustained(c, resource)[0]
 
 
 ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "l2", "l1", "lsu", "issue")
@@ -169,9 +177,9 @@ def _limit(c: Context, resource: Resource) -> Limit | None:
             # Bytes understate a busy bus (refresh, turn-around): the counter's busy share bounds utilization too.
             utilization = max(utilization, peak_share)
     elif peak_share is not None:
-        utilization = peak_share / sustained(c, resource.name)
+        share, source = _sustained(c, resource.name)
+        utilization = peak_share / share
         rate = work / (us * 1e-6) / utilization if utilization > 0 else 0.0
-        source = "datasheet"
     else:
         return None
     if rate <= 0:

@@ -210,6 +210,46 @@ def _datasheet_rates(gpu: Product, arch: Architecture) -> dict[str, tuple[float 
     return rates
 
 
+# A resource's most in a cycle of an SM: (name of the architecture's rate, operations a lane of it). ncu's percentages
+# are of these peaks.
+_PIPE_PEAKS: Mapping[str, tuple[str, int]] = {
+    "smem": ("shared_bytes", 1),
+    "fp32": ("fp32", 2),
+    "fp64": ("fp64", 2),
+    "int": ("int32", 1),
+    "sfu": ("sfu", 1),
+}
+
+
+def _shares_of(known: Mapping[str, Ceiling], gpu: Product, arch: Architecture) -> dict[str, Ceiling]:
+    """`share:RESOURCE`: what part of its peak (per cycle, by the architecture) the resource sustained when measured.
+
+    Of a Tensor path the best type counts: a ceiling that a kernel exceeds is none. L2 has no share here, since its own
+    clock is not measured.
+    """
+    if gpu.boost_hz is None:
+        return {}
+    cycles = gpu.sm_count * gpu.boost_hz
+    best: dict[str, Ceiling] = {}
+
+    def note(name: str, of: Ceiling, per_cycle: float | None) -> None:
+        share = min(of.value / (per_cycle * cycles), 1.0) if per_cycle else 0.0
+        if share > 0 and (name not in best or best[name].value < share):
+            best[name] = Ceiling(name, share, "share", of.source, of.date)
+
+    for name, (rate, operations) in _PIPE_PEAKS.items():
+        lanes = arch.rates.get(rate)
+        if name in known and lanes is not None:
+            note(f"share:{name}", known[name], lanes * operations)
+    if "issue" in known:
+        note("share:issue", known["issue"], arch.schedulers)
+    for key, rate_of in arch.tensor.items():
+        path = key.split(":")[0]
+        if f"tensor:{key}" in known and not path.startswith("sparse-"):
+            note("share:tensor:wgmma" if "wgmma" in path else "share:tensor:mma", known[f"tensor:{key}"], rate_of)
+    return best
+
+
 @cache
 def _shipped() -> tuple[Record, ...]:
     """The measurements that the project ships: `measured/*.json`, written by `diagnose ceilings --export`."""
@@ -223,7 +263,8 @@ def shipped(gpu: Product) -> Record | None:
 
 def ceilings(gpu: Product | None, stored: Record | None = None) -> Mapping[str, Ceiling | None]:
     """The rates that this GPU sustains, by resource: `hbm`, `l2`, `smem`, `l1`, `fp32`, `fp64`, `fp16`, `int`, `sfu`,
-    `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…` and the keys of a measurement. None where nothing is known.
+    `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`, the keys of a measurement and the shares of its peak that a
+    resource sustained in it (`share:RESOURCE`). None where nothing is known.
 
     `stored` is what `diagnose ceilings` measured on a GPU of this name; its values win. Then come the recorded ones
     (ceilings.yaml, then a shipped measurement), then the data sheet times its sustained share. Without a product only
@@ -236,12 +277,15 @@ def ceilings(gpu: Product | None, stored: Record | None = None) -> Mapping[str, 
     )
     if gpu is None:
         return dict(measured)
+    arch = architecture(gpu.sm)
+    measured |= _shares_of(measured, gpu, arch)
     found: dict[str, Ceiling | None] = {}
-    for resource, (rate, unit, share_of) in _datasheet_rates(gpu, architecture(gpu.sm)).items():
+    for resource, (rate, unit, share_of) in _datasheet_rates(gpu, arch).items():
         share = _share(share_of, gpu.sm)
         found[resource] = None if rate is None or share is None else Ceiling(resource, rate * share, unit, "datasheet")
     if (known := shipped(gpu)) is not None:
-        found.update(record.ceilings(known, "recorded", gpu.boost_hz))
+        rates = record.ceilings(known, "recorded", gpu.boost_hz)
+        found.update({**rates, **_shares_of(rates, gpu, arch)})
     for entry in _recorded():
         if entry["product"] == gpu.id:
             resource = entry["resource"]
