@@ -717,8 +717,8 @@
     try {
       const element = await chunk(id);
       names = names || JSON.parse(await unpack(await chunk("mn")));
-      const lines = JSON.parse(await unpack(element)).map(([number, shown]) => {
-        const name = names[number];
+      const values = JSON.parse(await unpack(element)).map((shown, at) => [names[at], shown]).filter(([, shown]) => shown !== null);
+      const lines = values.map(([name, shown]) => {
         const row = document.createElement("tr");
         const first = document.createElement("td");
         const code = document.createElement("code");

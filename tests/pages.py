@@ -1,4 +1,4 @@
-"""Documents of recorded kernels for tests and benchmarks of the HTML: as many as wanted, with ids and times of their own."""
+"""Documents of recorded kernels for tests and benchmarks of the HTML: as many as wanted, each with its own name."""
 
 from __future__ import annotations
 

@@ -501,9 +501,13 @@ class _Bodies:
         return len(str(chunk["body"]))
 
     def pack_raw(self, kernel: view.KernelView, rows: list[tuple[str, str]]) -> None:
-        """The metrics' names stand in the page once, in the element `mn`; each kernel has [number of a name, value]."""
-        numbered = [[self.names.setdefault(name, len(self.names)), shown] for name, shown in rows]
-        source = json.dumps(numbered, ensure_ascii=False, separators=(",", ":"))
+        """The metrics' names stand in the page once, in the element `mn`; each kernel has their values in that order."""
+        for name, _ in rows:
+            self.names.setdefault(name, len(self.names))
+        values: list[str | None] = [None] * len(self.names)
+        for name, shown in rows:
+            values[self.names[name]] = shown
+        source = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
         self.raw_left -= self.pack(f"m-{kernel.id}", source)
 
     def pack_code(self, kernel: view.KernelView) -> str | None:

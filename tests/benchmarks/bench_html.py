@@ -1,7 +1,7 @@
 """What the HTML and the JSON of 1 to 10,000 kernels weigh, and how long they take to write and to open.
 
 `python tests/benchmarks/bench_html.py [COUNT …]` prints a row a count and fails (exit 1) where a budget of the project
-(shared/html-report.md, issue 7) is broken. Kernels are the recorded ones over and over, each with its own name and time:
+(shared/html-report.md, issue 7) is broken. Kernels are the recorded ones over and over, each with its own name:
 the worst case, as no launch is grouped with another. Opening is measured in Chromium where there is one.
 """
 
