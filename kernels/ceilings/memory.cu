@@ -235,11 +235,11 @@ int main(int argc, char** argv) {
              });
     }
     auto* words = reinterpret_cast<unsigned*>(out);
-    rate(bench, "atomic:same", "op/s", double(blocks) * kThreads * 8, blocks,
-         [&](Stamp* s) { add<<<blocks, kThreads>>>(words, 1, 8, s); });
-    rate(bench, "atomic:same-lane", "op/s", double(blocks) * (kThreads / 32) * 32, blocks,
-         [&](Stamp* s) { add_lane<<<blocks, kThreads>>>(words, 32, s); });
-    rate(bench, "atomic:spread", "op/s", double(blocks) * kThreads * 64, blocks,
-         [&](Stamp* s) { add<<<blocks, kThreads>>>(words, size_t(blocks) * kThreads, 64, s); });
+    rate(bench, "atomic:same", "op/s", double(blocks) * kThreads * 64, blocks,
+         [&](Stamp* s) { add<<<blocks, kThreads>>>(words, 1, 64, s); });
+    rate(bench, "atomic:same-lane", "op/s", double(blocks) * (kThreads / 32) * 64, blocks,
+         [&](Stamp* s) { add_lane<<<blocks, kThreads>>>(words, 64, s); });
+    rate(bench, "atomic:spread", "op/s", double(blocks) * kThreads * 2048, blocks,
+         [&](Stamp* s) { add<<<blocks, kThreads>>>(words, size_t(blocks) * kThreads, 2048, s); });
     return 0;
 }
