@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,11 @@ def a_record(*values: Measured, gpu: str = H200) -> Record:
 
 
 @pytest.fixture
-def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     store.load.cache_clear()
-    return tmp_path / "data"
+    yield tmp_path / "data"
+    store.load.cache_clear()  # other tests must not find what was stored here
 
 
 # --- what a program prints
