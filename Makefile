@@ -100,6 +100,7 @@ bench: $(STAMP)
 	@$(BIN)/python tests/benchmarks/bench_startup.py
 	@$(BIN)/python tests/benchmarks/bench_report.py
 	@$(BIN)/python tests/benchmarks/bench_rules.py
+	@$(BIN)/python tests/benchmarks/bench_html.py
 
 # --no-emit-index-url: the lock names packages and versions only, so that it serves behind any mirror.
 lock: $(STAMP)

@@ -28,7 +28,7 @@ Kernel = Mapping[str, Any]
 NOISE = 0.03
 NOISE_REASON = (
     "under ncu the same kernel differs by a few per cent from run to run, with clocks that are not locked; "
-    "until repeats are recorded, a smaller difference is taken for noise"
+    "a smaller difference is taken for noise, and where launches repeat their spread can raise that"
 )
 # A timer's tick is 32 ns and a launch's ramp varies by some hundred: below this, a difference of times says nothing.
 FLOOR_US = 0.5
