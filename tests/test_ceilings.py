@@ -247,6 +247,22 @@ def test_the_best_shape_is_the_path_s_ceiling() -> None:
     assert {"tensor:wgmma:bf16", "tensor:fp8-wgmma:fp8", "tensor:fp64-mma:fp64"} <= datasheet
 
 
+def test_a_shipped_measurement_is_recorded_and_the_profiled_rates_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = (
+        Measured("smem", 3.2e13, "byte/s", 11, 0.01, 1980.0),
+        Measured("hbm", 4.3e12, "byte/s", 11, 0.01, 1980.0),
+        Measured("tensor:wgmma:bf16:fp32:m64n256k16:ss", 10e14, "op/s", 11, 0.01, 1980.0),
+    )
+    monkeypatch.setattr(catalogue, "_shipped", lambda: (a_record(*values),))
+    known = catalogue.ceilings(h200())
+    smem, hbm, wgmma = known["smem"], known["hbm"], known["tensor:wgmma:bf16"]
+    assert smem is not None and hbm is not None and wgmma is not None
+    assert (smem.value, smem.source, smem.date) == (3.2e13, "recorded", "2026-11-30")
+    assert wgmma.value == 10e14
+    # ceilings.yaml's, of kernels under ncu, whose durations are what limits are held against
+    assert hbm.value == 4.1e12
+
+
 # Recorded on an H200; a plain stream. Its HBM limit binds at an H200's rates.
 STREAM = "faults/stream-copy"
 

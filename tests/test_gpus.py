@@ -203,6 +203,12 @@ def test_a_near_name_is_another_gpu(device, sm):
     assert catalogue.product(device, sm) is None
 
 
+@pytest.fixture(autouse=True)
+def nothing_shipped(monkeypatch):
+    """The YAML files alone: a measurement may rightly be above a data sheet that was written for a lower clock."""
+    monkeypatch.setattr(catalogue, "_shipped", lambda: ())
+
+
 def test_an_unknown_gpu_is_not_guessed():
     arch = catalogue.architecture(999)
     assert not arch.known and arch.max_warps_per_sm is None and not arch.paths and not arch.tensor
