@@ -8,12 +8,14 @@ import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from diagnose import accept, api, baseline, budget, cli, config, job
 from diagnose.errors import DiagnoseError
 from diagnose.model import Profile
+from diagnose.render import junit, sarif
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -251,3 +253,46 @@ def test_the_baseline_option(from_sample: Document, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["baseline"]["source"] == "main.json"
     assert run("--fail-on", "regression") == 2
     assert run("--baseline", "absent.json") == 2
+
+
+# --- what machines read ---
+
+# Attributes and children that Jenkins' schema allows (junit-10.xsd of the xunit plug-in), written down here: the file
+# itself is not ours to ship.
+JUNIT = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "skipped", "time", "timestamp", "hostname", "id", "package"},
+        {"testcase", "properties", "system-out", "system-err"},
+    ),
+    "testcase": ({"name", "time", "classname", "group"}, {"failure", "error", "skipped"}),
+    "failure": ({"type", "message"}, set()),
+    "skipped": ({"type", "message"}, set()),
+}
+
+
+def test_junit_holds_what_its_schema_allows_and_budgets(document: Document) -> None:
+    document["budgets"] = budget.check(document, [budget.Budget("*", max_us=1.0), budget.Budget("absent", max_us=1.0)])
+    root = ElementTree.fromstring(junit.render(document))
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        attributes, children = JUNIT[element.tag]
+        assert set(element.attrib) <= attributes and {child.tag for child in element} <= children, element.tag
+    cases = [case for case in root.iter("testcase") if case.get("classname") == "diagnose.budget"]
+    assert len(cases) == len(document["budgets"]) and all(len(case) == 1 for case in cases)
+    suite = root.find("testsuite")
+    assert suite is not None and int(suite.get("tests", "0")) == len(list(root.iter("testcase")))
+    assert int(suite.get("failures", "0")) == len(list(root.iter("failure")))
+
+
+def test_sarif_holds_to_its_schema(document: Document) -> None:
+    model = pytest.importorskip("pydantic_sarif.model", reason="pydantic-sarif is not installed")
+    kernel, finding = first(document)
+    marked = accept.apply(document, entries(entry(finding["rule"], kernel["name"])), TODAY)
+    # Made from the public schema of SARIF 2.1.0, with unknown keys forbidden.
+    log = model.StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate_json(sarif.render(marked))
+    results = log.runs[0].results
+    assert sum(bool(result.suppressions) for result in results) == 1
+    assert any(result.locations[0].physicalLocation for result in results)
+    with pytest.raises(ValueError):
+        model.StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate({"version": "2.1.0", "rums": []})

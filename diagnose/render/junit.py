@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from diagnose import budget
 from diagnose.render import format as fmt
 from diagnose.render import view
 
@@ -71,8 +72,22 @@ def render(document: view.Document) -> str:
     program = view.mapping(document.get("program"))
     if view.objects(program.get("findings")):
         case("the program as a whole", "diagnose.program", None, program, None)
+    for row in view.objects(document.get("budgets")):
+        element = ElementTree.Element(
+            "testcase",
+            {"name": fmt.shorten(f"{row.get('budget')} of {row.get('kernel') or row.get('pattern')}", 300)}
+            | {"classname": "diagnose.budget"},
+        )
+        if row.get("kept") is not True:
+            # A budget that nothing was measured for fails too: a gate that measured nothing must not pass.
+            failed += 1
+            attributes = {"type": "budget", "message": fmt.shorten(budget.told(row), 300)}
+            ElementTree.SubElement(element, "failure", attributes)
+        cases.append(element)
     counts = {"tests": str(len(cases)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
-    root = ElementTree.Element("testsuites", {"name": "diagnose", **counts})
+    # Jenkins' schema (junit-10.xsd of its xunit plug-in) knows `skipped` on a suite and not on the root.
+    totals = {key: value for key, value in counts.items() if key != "skipped"}
+    root = ElementTree.Element("testsuites", {"name": "diagnose", **totals})
     suite = ElementTree.SubElement(root, "testsuite", {"name": fmt.shorten(source, 200), **counts})
     suite.extend(cases)
     ElementTree.indent(root)
