@@ -11,10 +11,12 @@ import diagnose.facts  # noqa: F401 (before limits: each needs the other)
 from diagnose import limits
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import all_limits
-from diagnose.facts.stalls import REASONS, distribution
+from diagnose.facts.stalls import REASONS, distribution, kernel_waits
 from diagnose.gpus.catalogue import Architecture
 from diagnose.model import Diagnosis, Limit, SassLine, Series
 from diagnose.occupancy import Block, Residency, resident
+from diagnose.sass.executed import main_loop as executed_main_loop
+from diagnose.sass.waits import Wait
 
 Part = dict[str, Any]
 
@@ -426,8 +428,13 @@ def hot(c: Context) -> list[Part]:
     chosen = chosen[:HOT_LINES]
     wanted = {line.file for line in chosen if line.file is not None}
     sources = {name: text.splitlines() for name, text in c.kernel.sources.items() if name in wanted}
+    longest: dict[int, Wait] = {}  # the waits are in falling order
+    for wait in kernel_waits(c):
+        longest.setdefault(wait.line.pc, wait)
     rows = []
     for line in chosen:
+        wait_here = longest.get(line.pc)
+        cause = wait_here.cause if wait_here is not None else None
         waits = {reason: n for reason, n in line.stalls.items() if reason != "selected" and n > 0}
         share = (line.samples or 0) / total if total else (line.executed or 0.0) / executed
         rows.append(
@@ -438,12 +445,37 @@ def hot(c: Context) -> list[Part]:
                 "samples": line.samples,
                 "share": rounded(share),
                 "stall": max(sorted(waits), key=lambda reason: waits[reason]) if waits else None,
+                "waits_for": wait_here.kind if wait_here is not None else None,
+                "cause": None
+                if cause is None
+                else {"pc": hex(cause.pc), "sass": cause.text, "file": cause.file, "line": cause.line},
                 "file": line.file,
                 "line": line.line,
                 "source": source_line(sources, line),
             }
         )
     return rows
+
+
+def main_loop(c: Context) -> Part | None:
+    """The loop that holds the time, with the warp instructions executed in it by category. None without executed
+    counts by address, or without a loop."""
+    loop = executed_main_loop(c.kernel.lines)
+    if loop is None:
+        return None
+    return {
+        "pc": hex(loop.first.pc),
+        "to": hex(loop.last.pc),
+        "file": loop.first.file,
+        "line": loop.first.line,
+        "iterations": exact(loop.iterations),
+        "executed": exact(loop.executed),
+        "share": rounded(loop.share),
+        "budget": [
+            {"category": name, "executed": exact(n), "share": rounded(n / loop.executed)}
+            for name, n in loop.budget.items()
+        ],
+    }
 
 
 def code(c: Context) -> Part | None:

@@ -307,6 +307,7 @@ def _kernel(
         "occupancy": details.occupancy(context, arch),
         "timeline": details.timeline(kernel.timeline),
         "hot": details.hot(context),
+        "main_loop": details.main_loop(context),
     }
     if options.raw_metrics or options.all_facts or page:
         entry["raw_metrics"] = _raw_metrics(kernel)

@@ -243,6 +243,36 @@ def test_a_wait_without_any_arrival(tmp_path):
         assert [one["name"] for one in found] == said
 
 
+@needs_nvcc
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+def test_the_main_loop_may_stand_in_a_called_function(target, tmp_path):
+    source = """
+__device__ __noinline__ float looped(const float *a, int n, float s) {
+    #pragma unroll 1
+    for (int i = 0; i < n; i++) s = s * a[i] + a[i + n] * a[i + 2 * n];
+    return s;
+}
+__device__ __noinline__ float straight(const float *a, float s) { return s * a[0] + a[1] * a[2] + a[3] * a[4]; }
+__global__ void once(float *a, int n) { a[threadIdx.x] = looped(a + 1, n, a[0]); }
+__global__ void nested(float *a, int n) {
+    float s = 0;
+    #pragma unroll 1
+    for (int t = 0; t < n; t++) s += looped(a + t, n, s);
+    a[threadIdx.x] = s;
+}
+__global__ void flat(float *a, int n) {
+    float s = 0;
+    #pragma unroll 1
+    for (int t = 0; t < n; t++) s += straight(a + t, s);
+    a[threadIdx.x] = s;
+}
+"""
+    made = tools.nvcc(tmp_path, source, "-arch", target, "-lineinfo", "-cubin", output="called.cubin")
+    found = {name: kernel["readings"]["main_loop"] for name, kernel in by_name(static.analyse(made)).items()}
+    assert {name: loop["depth"] for name, loop in found.items()} == {"once": 1, "nested": 2, "flat": 1}
+    assert {name: loop["budget"]["global_load"] for name, loop in found.items()} == {"once": 3, "nested": 3, "flat": 5}
+
+
 @needs_ptxas
 def test_registers_before_and_after_setmaxnreg(tmp_path):
     path = tools.assemble(tools.ptx_for(["setmaxnreg"], "sm_90a"), "sm_90a", tmp_path)

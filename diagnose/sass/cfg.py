@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from diagnose.sass.disassemble import Code, Instruction
@@ -15,6 +16,7 @@ MMA = frozenset(
 WGMMA = frozenset({"HGMMA", "QGMMA", "IGMMA", "BGMMA"})
 COPIES = frozenset({"LDGSTS", "UTMALDG", "UBLKCP"})
 _JUMPS = frozenset({"BRA", "BRX", "JMP", "JMX", "BRXU", "JMXU", "BREAK"})
+_OWN = re.compile(r"__internal_|__cuda_")
 _ENDS = frozenset({"EXIT", "RET", "KILL", "BPT"})
 # A loop this short around an mbarrier test or a sleep only waits; it is no loop of the algorithm.
 _SPIN = 24
@@ -61,8 +63,13 @@ _INTEGER = (
 
 def category(instruction: Instruction) -> str:
     """What an instruction is for, in one word of CATEGORIES."""
-    base = instruction.base
-    if instruction.opcode.startswith(("HFMA2.MMA", "IMAD.MOV")):
+    return category_of(instruction.opcode)
+
+
+def category_of(opcode: str) -> str:
+    """What an opcode with its modifiers is for, in one word of CATEGORIES."""
+    base = opcode.split(".", 1)[0]
+    if opcode.startswith(("HFMA2.MMA", "IMAD.MOV")):
         return "move"  # idioms of the compiler: a constant, and a move on the FMA pipe
     found = _CATEGORY_OF.get(base)
     if found is not None:
@@ -90,10 +97,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class Graph:
-    """The blocks of a kernel and what follows from them."""
+    """The blocks of a kernel and what follows from them. `calls` are entry blocks of functions, by the block that calls
+    them; such an entry also follows its caller, and where the function returns to is left out."""
 
     code: Code
     blocks: tuple[Block, ...]
+    calls: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def preceding(self) -> list[list[int]]:
@@ -182,7 +191,7 @@ class Graph:
             for header in block.following:
                 if self.dominates(header, number):
                     bodies.setdefault(header, {header}).update(self._body(header, number))
-        found = [Loop(header, frozenset(body), 0) for header, body in bodies.items()]
+        found = [Loop(header, frozenset(body | self._called(body)), 0) for header, body in bodies.items()]
         # The last instruction of a section is a jump to itself that never runs.
         found = [loop for loop in found if not self._trap(loop)]
         spinning = {loop.header for loop in found if self._spins(loop)}
@@ -208,6 +217,19 @@ class Graph:
                     body.add(other)
                     stack.append(other)
         return body
+
+    def _called(self, body: Collection[int]) -> set[int]:
+        """Blocks of the functions that the blocks call, and that those call: they run in each iteration too."""
+        found: set[int] = set()
+        waiting = [entry for number in body for entry in self.calls.get(number, ())]
+        while waiting:
+            entry = waiting.pop()
+            if entry in found or entry in body:
+                continue
+            function = {number for number in range(len(self.blocks)) if self.dominates(entry, number)}
+            found |= function
+            waiting += [other for number in function for other in self.calls.get(number, ())]
+        return found
 
     def _spins(self, loop: Loop) -> bool:
         inside = self.inside(loop)
@@ -308,11 +330,17 @@ def graph(code: Code) -> Graph:
             found = [code.labels[name] for name in instruction.targets if name in code.labels]
             targets[index] = [at for at in found if at < count]
             leaders.update(targets[index])
-        if (instruction.base in _JUMPS or instruction.base in _ENDS) and index + 1 < count:
+        elif instruction.base == "CALL":
+            # The compiler's own routines (division, powers) are no place of the algorithm: see `software_calls`.
+            found = [code.labels[name] for name in instruction.targets if name in code.labels]
+            targets[index] = [at for at in found if at < count and not _OWN.search(instruction.text)]
+            leaders.update(targets[index])
+        if (instruction.base in _JUMPS or instruction.base in _ENDS or targets.get(index)) and index + 1 < count:
             leaders.add(index + 1)
     starts = sorted(leaders)
     number_of = {start: number for number, start in enumerate(starts)}
     blocks = []
+    calls: dict[int, tuple[int, ...]] = {}
     for number, start in enumerate(starts):
         last = (starts[number + 1] if number + 1 < len(starts) else count) - 1
         final = instructions[last]
@@ -321,10 +349,15 @@ def graph(code: Code) -> Graph:
             following += [number_of[at] for at in targets[last]]
             if conditional(final) and number + 1 < len(starts):
                 following.append(number + 1)
+        elif final.base == "CALL" and targets.get(last):
+            calls[number] = tuple(number_of[at] for at in targets[last])
+            following += calls[number]
+            if number + 1 < len(starts):
+                following.append(number + 1)
         elif final.base in _ENDS:
             if conditional(final) and number + 1 < len(starts):
                 following.append(number + 1)
         elif number + 1 < len(starts):
             following.append(number + 1)
         blocks.append(Block(start, last, tuple(dict.fromkeys(following))))
-    return Graph(code, tuple(blocks))
+    return Graph(code, tuple(blocks), calls)

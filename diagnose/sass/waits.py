@@ -106,7 +106,13 @@ def _nearby(parsed: Sequence[Instruction | None], at: int, bases: frozenset[str]
 
 _BARRIERS = frozenset({"BAR", "WARPGROUP", "UCGABAR_WAIT", "UCGABAR_ARV"})
 _FENCES = frozenset({"MEMBAR", "FENCE", "CCTL", "ERRBAR"})
-_MBARRIER = frozenset({"SYNCS"})
+
+
+def _try_wait(parsed: Sequence[Instruction | None], at: int) -> int | None:
+    """The nearest test of an mbarrier before or after a branch: a loop may test for its next turn at its end."""
+    near = range(max(0, at - _MAX_STEPS), min(len(parsed), at + _MAX_STEPS + 1))
+    tests = [n for n in near if (one := parsed[n]) is not None and one.opcode.startswith("SYNCS.PHASECHK")]
+    return min(tests, key=lambda n: (abs(n - at), n), default=None)
 
 
 def _classify(
@@ -138,7 +144,7 @@ def _classify(
                 return "mbarrier", cause
             if cause is None and here.base in {"BRA", "NANOSLEEP"} and here.predicate is None:
                 # `BRA !P2, …` names its predicate as an operand; the try-wait may stand in a block that jumps here.
-                cause = _nearby(parsed, at, _MBARRIER, _MAX_STEPS)
+                cause = _try_wait(parsed, at)
                 if cause is not None:
                     return "mbarrier", cause
         if here.base == "SYNCS":
