@@ -90,6 +90,14 @@ __global__ void scored(int *a, int n) { a[0] = __viaddmax_s32_relu(a[1], a[2], n
     assert paths == {"_Z7clampedPii": (), "_Z6scoredPii": ("dpx",)}
 
 
+def test_a_permutation_of_bytes_is_no_distributed_shared_memory():
+    packed = ("PRMT", "PRMT R5, R6, 0x654, R7")
+    assert pathtable.of_code([packed, ("STG.E", "STG.E desc[UR4][R2.64], R5")]) == ()
+    assert pathtable.of_code([packed, ("ST.E", "ST.E desc[UR4][R2.64], R5")]) == ()
+    assert pathtable.of_code([packed, ("LD.E", "LD.E R3, desc[UR4][R5.64]")]) == ("dsm",)
+    assert pathtable.of_code([packed, ("MOV", "MOV R8, R5"), ("LD.E", "LD.E R3, desc[UR4][R8.64]")]) == ("dsm",)
+
+
 def test_opcodes_alone_name_paths():
     assert mix.paths({"HMMA.16816.F32": 1, "LDGSTS.E.BYPASS.128": 2, "FFMA": 3}) == ("cp-async", "mma")
     assert mix.paths({"HGMMA.SP.64x8x32.F32": 1}) == ("sparse-wgmma", "wgmma")

@@ -30,7 +30,7 @@ class PathEntry:
     any: frozenset[str]
     none: frozenset[str]
     text: re.Pattern[str] | None
-    beyond: frozenset[str]
+    addresses: frozenset[str]
     proof: Mapping[str, tuple[str, ...]]
     note: str
 
@@ -50,7 +50,7 @@ class PathEntry:
         words += f" with {' or '.join(sorted(self.any))}" if self.any else ""
         words += f" without {' or '.join(sorted(self.none))}" if self.none else ""
         words += f" and operands `{self.text.pattern}`" if self.text else ""
-        return words + (f", used by more than {' and '.join(sorted(self.beyond))}" if self.beyond else "")
+        return words + (f", as an address of {', '.join(sorted(self.addresses))}" if self.addresses else "")
 
 
 @cache
@@ -65,7 +65,7 @@ def entries() -> tuple[PathEntry, ...]:
             any=frozenset(row.get("any", ())),
             none=frozenset(row.get("none", ())),
             text=re.compile(row["text"]) if "text" in row else None,
-            beyond=frozenset(row.get("beyond", ())),
+            addresses=frozenset(row.get("addresses", ())),
             proof={name: tuple(targets) for name, targets in row["proof"].items()},
             note=row.get("note", ""),
         )
@@ -105,23 +105,22 @@ def of_code(instructions: Iterable[tuple[str, str]]) -> tuple[str, ...]:
                 for row in rows
                 if row.path not in found
                 and row.proves(opcode, text)
-                and (not row.beyond or _used_beyond(code, at, row.beyond))
+                and (not row.addresses or _is_address(code, at, row.addresses))
             )
     return tuple(sorted(found))
 
 
 _FOLLOWED = 256  # instructions over which a result is followed: address arithmetic stands near its use
+_REGISTER = re.compile(r"U?R\d+")
 _CARRY = frozenset({"MOV", "IADD3", "IADD", "VIADD", "LEA", "IMAD", "UMOV", "R2UR", "SEL", "UIADD3"})
 
 
-def _used_beyond(code: Sequence[tuple[str, str]], at: int, bases: frozenset[str]) -> bool:
-    """Whether the result of `code[at]`, also moved or added to, reaches an instruction of none of the `bases`. A result
-    of which no use is seen counts as one that does: it may be used in another block."""
+def _is_address(code: Sequence[tuple[str, str]], at: int, bases: frozenset[str]) -> bool:
+    """Whether the result of `code[at]`, also moved or added to, is an address of an instruction of one of `bases`."""
     first = parse(code[at][1])
     if first is None:
-        return True
+        return False
     held = set(first.destinations)
-    seen = False
     for _, text in code[at + 1 : at + 1 + _FOLLOWED]:
         parsed = parse(text)
         if parsed is None:
@@ -130,14 +129,13 @@ def _used_beyond(code: Sequence[tuple[str, str]], at: int, bases: frozenset[str]
             if parsed.base in _CARRY:
                 held |= parsed.destinations
                 continue
-            if parsed.base not in bases:
+            if parsed.base in bases and held & set(_REGISTER.findall(text[text.find("[") + 1 : text.rfind("]")])):
                 return True
-            seen = True
         if parsed.predicate in (None, first.predicate):  # under another predicate the old value may live on
             held -= parsed.destinations
         if not held:
             break
-    return not seen
+    return False
 
 
 def names() -> Sequence[str]:
