@@ -273,6 +273,30 @@ __global__ void flat(float *a, int n) {
     assert {name: loop["budget"]["global_load"] for name, loop in found.items()} == {"once": 3, "nested": 3, "flat": 5}
 
 
+@needs_nvcc
+def test_an_exchange_between_threads_stages_no_tile(tmp_path):
+    source = """
+__global__ void scaled(const float *a, float *b, int n) {
+    __shared__ float s[1024];
+    for (int at = blockIdx.x * 1024; at < n; at += gridDim.x * 1024) {
+        for (int i = 0; i < 4; i++) s[i * 256 + threadIdx.x] = a[at + i * 256 + threadIdx.x];
+        __syncthreads();
+        float4 x = reinterpret_cast<float4 *>(s)[threadIdx.x];
+        __syncthreads();
+        x.x = sqrtf(x.x); x.y = sqrtf(x.y); x.z += x.x * x.y; x.w *= x.z;
+        reinterpret_cast<float4 *>(s)[threadIdx.x] = x;
+        __syncthreads();
+        for (int i = 0; i < 4; i++) b[at + i * 256 + threadIdx.x] = s[i * 256 + threadIdx.x];
+        __syncthreads();
+    }
+}
+"""
+    kernel = only(tools.nvcc(tmp_path, source, "-arch=sm_90", "-cubin", output="exchange.cubin"))
+    assert rules_of(kernel) == []
+    (why,) = [one for one in kernel["rejected"] if one["rule"] == "no-async-copy"]
+    assert [(e["fact"], e["value"]) for e in why["because"]] == [("staged_reuse", 1)]
+
+
 @needs_ptxas
 def test_registers_before_and_after_setmaxnreg(tmp_path):
     path = tools.assemble(tools.ptx_for(["setmaxnreg"], "sm_90a"), "sm_90a", tmp_path)

@@ -409,15 +409,31 @@ def _written(instruction: Instruction, destinations: frozenset[str]) -> set[str]
 
 
 def staged_reuse(kernel: Kernel) -> float:
-    """Bytes read from shared memory in the main loop for each byte that was staged there through registers."""
-    stored = sum(mix.access_bytes(i.opcode) for i in staged(kernel)) if kernel.loop is not None else 0
+    """Bytes read from shared memory in the main loop for each byte that was staged there through registers.
+
+    A load counts until something else is stored: an exchange between threads (CUB's BlockLoad and BlockStore) reads
+    each byte once, and stores and reads its results in the same memory.
+    """
+    here = staged(kernel) if kernel.loop is not None else []
+    stored, copies = sum(mix.access_bytes(i.opcode) for i in here), {i.pc for i in here}
     loaded = 0.0
-    for i in kernel.hot:
-        if i.base == "LDS":
-            loaded += mix.access_bytes(i.opcode)
-        elif i.base == "LDSM":
-            last = i.opcode.rsplit(".", 1)[-1]
-            loaded += 4 * (int(last) if last in {"1", "2", "4"} else 1)
+    held = storing = False
+    for turn in (False, True):  # twice around the loop: a tile for the next iteration is stored behind its reads
+        for i in kernel.hot:
+            if i.base in {"STS", "STSM"}:
+                if i.pc in copies:
+                    held = storing = True
+                elif not storing:
+                    held = False
+            elif i.base in {"BAR", "LDS", "LDSM"}:
+                storing = False
+                if not (turn and held):
+                    continue
+                if i.base == "LDS":
+                    loaded += mix.access_bytes(i.opcode)
+                elif i.base == "LDSM":
+                    last = i.opcode.rsplit(".", 1)[-1]
+                    loaded += 4 * (int(last) if last in {"1", "2", "4"} else 1)
     return loaded / stored if stored else 0.0
 
 
