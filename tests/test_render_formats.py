@@ -373,6 +373,11 @@ def test_accepted_and_lapsed_findings_and_budgets_are_said(document: Document) -
     document["acceptance"] = {"accepted": 1, "lapsed": 1, "stale": [{"finding": "spill", **about}]}
     row = {"kernel": "gemm", "id": "1", "pattern": "g*", "budget": "max_duration", "unit": "us"}
     document["budgets"] = [{**row, "asked": 10, "found": 12.5, "kept": False}]
+    document["baseline"] = {"source": "main.json", "new": 1, "worse": 0, "known": 2, "slower": []}
+    for told in (in_terminal(document, width=200), markdown.render(document).replace("\\", "")):
+        assert "1 finding accepted" in told and "1 finding no longer accepted" in told
+        assert "1 finding new, 0 worse, 2 known; 0 kernels slower" in told
+        assert "0 kept, 1 broken, 0 not measured" in told and "matches nothing" in told
     rendered = html.render(document)
     text = Page(rendered).text
     assert "Accepted by @kernel-team until 2027-02-28: next quarter" in text

@@ -36,6 +36,8 @@ def render(document: view.Document) -> str:
         for label, value in view.header(document, found)
     ]
     lines += [" · ".join(about), ""]
+    for told in view.review(document):
+        lines += [inert(told, 300), ""]
     if document.get("partial") is True:
         lines += ["**Partial:** not everything that was asked for could be measured.", ""]
     if found:
@@ -51,7 +53,7 @@ def render(document: view.Document) -> str:
         lines += ["", f"{view.plural(len(found) - TOP, 'more kernel')} not shown, each shorter than these."]
     first = []
     for kernel in found[:TOP]:
-        findings = view.objects(kernel.data.get("findings"))
+        findings = [one for one in view.objects(kernel.data.get("findings")) if not one.get("accepted")]
         change = view.text(view.mapping(findings[0].get("next_experiment")).get("change")) if findings else None
         if change and kernel.klass in {"implementation", "fit"}:
             expect = view.expectation(findings[0].get("next_experiment"), view.units(kernel.data))

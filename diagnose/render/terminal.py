@@ -95,6 +95,11 @@ def _place(where: Mapping[str, Any]) -> str:
 
 def _finding(page: Page, finding: Mapping[str, Any], first: bool, verbose: bool, units: Mapping[str, str]) -> None:
     title = view.text(finding.get("title")) or str(finding.get("rule"))
+    accepted = view.mapping(finding.get("accepted"))
+    if accepted and not verbose:
+        owner, until = fmt.shorten(accepted.get("owner"), 60), accepted.get("expires")
+        page.item("accepted", f"{title} [{finding.get('rule')}], by {owner} until {until}")
+        return
     if not first:
         severity = view.text(finding.get("severity")) or "note"
         page.item("also", f"{severity}: {title} [{finding.get('rule')}], {view.speedup_of(finding)}")
@@ -213,6 +218,8 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
             _static(page, kernel, verbose)
     else:
         page.line((view.summary(document, found), "bold"))
+        for told in view.review(document):
+            page.line(told)
         page.gap()
         shown = found if verbose else found[:LISTED]
         for kernel in shown:

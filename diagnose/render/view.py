@@ -402,6 +402,32 @@ def expectation(experiment: object, known: Mapping[str, str]) -> str | None:
     return f"{fact} {fmt.OPERATORS.get(str(expect.get('op')), '=')} {fmt.quantity(expect['value'], unit)}"
 
 
+def review(document: Document) -> list[str]:
+    """What the team's own files say of this document, in sentences: accepted findings, the baseline, budgets."""
+    told = []
+    accepted, baseline = mapping(document.get("acceptance")), mapping(document.get("baseline"))
+    if accepted.get("accepted"):
+        told.append(f"{plural(accepted['accepted'], 'finding')} accepted, counted by no gate.")
+    if accepted.get("lapsed"):
+        told.append(f"{plural(accepted['lapsed'], 'finding')} no longer accepted: past its date, or worse than it was.")
+    for entry in objects(accepted.get("stale"))[:5]:
+        name, owner = fmt.shorten(entry.get("kernel"), 60), fmt.shorten(entry.get("owner"), 40)
+        told.append(
+            f"The accepted {fmt.shorten(entry.get('finding'), 60)} on {name} ({owner}) matches nothing: remove it."
+        )
+    if baseline:
+        told.append(
+            f"Against {fmt.shorten(baseline.get('source'), 80)}: {plural(baseline.get('new', 0), 'finding')} new, "
+            f"{baseline.get('worse', 0)} worse, {baseline.get('known', 0)} known; "
+            f"{plural(len(objects(baseline.get('slower'))), 'kernel')} slower."
+        )
+    budgets = objects(document.get("budgets"))
+    if budgets:
+        counts = [sum(row.get("kept") is kept for row in budgets) for kept in (True, False, None)]
+        told.append(f"Budgets: {counts[0]} kept, {counts[1]} broken, {counts[2]} not measured.")
+    return told
+
+
 def not_evaluated(data: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """(rules that lack a measurement, rules that lack only what a person declares): both with `missing`."""
     entries = objects(data.get("not_evaluated"))
