@@ -199,7 +199,12 @@ def _why(before: Kernel, after: Kernel, pair: Mapping[str, Any]) -> list[str]:
     differs = abs((number(after.get("duration_us")) or 0.0) - (number(before.get("duration_us")) or 0.0))
     for row in pair["findings"]:
         lost = row["lost_us_after"] if row["status"] == "new" else row["lost_us_before"]
-        if row["status"] in ("new", "fixed") and lost is not None and lost >= _EXPLAINS * differs:
+        # A finding that is gone explains less time, one that is new explains more.
+        if (
+            row["status"] == ("fixed" if pair["change"] == "faster" else "new")
+            and lost is not None
+            and lost >= _EXPLAINS * differs
+        ):
             word = _NAMES.get(row["rule"], fmt.shorten(row["rule"], 60))
             said.append((5.0, f"{word} {'appeared' if row['status'] == 'new' else 'gone'}"))
     clocks = number(before.get("clock_ghz")), number(after.get("clock_ghz"))
