@@ -515,9 +515,10 @@ def _remedy(outcome: RuleOutcome) -> str:
     return "--problem SPEC" if set(outcome.missing) <= {"useful_bytes", "useful_flops"} else "diagnose TARGET"
 
 
-def _rank(outcome: RuleOutcome) -> tuple[int, str]:
-    rule = outcome.rule.id
-    return (_ORDER.index(rule) if rule in _ORDER else len(_ORDER), rule)
+def _rank(outcome: RuleOutcome) -> tuple[int, str, str]:
+    """By `_ORDER`, then by title: the steps of a migration have their number in it."""
+    rule = outcome.rule
+    return (_ORDER.index(rule.id) if rule.id in _ORDER else len(_ORDER), rule.title, rule.id)
 
 
 def _finding(outcome: RuleOutcome, kernel: Kernel) -> Part:
