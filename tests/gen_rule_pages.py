@@ -14,6 +14,7 @@ if __name__ == "__main__":
 
 from diagnose import explain
 from diagnose.api import Options, load_rules
+from diagnose.static import migration_rules
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "rules"
 
@@ -27,7 +28,15 @@ def pages() -> dict[str, str]:
         found[f"{rule.id}.md"] = explain.markdown(explain.page(rule.id, packs), f"rules/{inner}")
         index.append(f"| [{rule.id}]({rule.id}.md) | {rule.klass} | {rule.title} |")
     head = ["# The rules of the core pack", "", "Written by `tests/gen_rule_pages.py`; one page a rule.", ""]
-    found["README.md"] = "\n".join([*head, "| rule | class | says |", "| --- | --- | --- |", *index]) + "\n"
+    table = ["| rule | class | says |", "| --- | --- | --- |"]
+    moving = ["", "# What to check when code moves to a newer GPU", "", "`diagnose static FILE --for sm_90`; notes.", ""]
+    moves = []
+    for rule in sorted(migration_rules()[0].rules, key=lambda rule: rule.id):
+        page = {**explain.page(rule.id, migration_rules()), "needs": []}  # facts of code and target: no counter
+        name = rule.id.replace("/", "-") + ".md"
+        found[name] = explain.markdown(page, f"rules/migration/{rule.file.name}")
+        moves.append(f"| [{rule.id}]({name}) | {rule.klass} | {rule.title} |")
+    found["README.md"] = "\n".join([*head, *table, *index, *moving, *table, *moves]) + "\n"
     return found
 
 
