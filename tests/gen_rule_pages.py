@@ -29,7 +29,7 @@ def pages() -> dict[str, str]:
         index.append(f"| [{rule.id}]({rule.id}.md) | {rule.klass} | {rule.title} |")
     head = ["# The rules of the core pack", "", "Written by `tests/gen_rule_pages.py`; one page a rule.", ""]
     table = ["| rule | class | says |", "| --- | --- | --- |"]
-    moving = ["", "# What to check when code moves to a newer GPU", "", "`diagnose static FILE --for sm_90`; notes.", ""]
+    moving = ["", "# When code moves to a newer GPU", "", "Notes of `diagnose static FILE --for sm_90`.", ""]
     moves = []
     for rule in sorted(migration_rules()[0].rules, key=lambda rule: rule.id):
         page = {**explain.page(rule.id, migration_rules()), "needs": []}  # facts of code and target: no counter
