@@ -273,6 +273,14 @@ __global__ void flat(float *a, int n) {
     assert {name: loop["budget"]["global_load"] for name, loop in found.items()} == {"once": 3, "nested": 3, "flat": 5}
 
 
+@needs_ptxas
+def test_a_turn_for_each_thread_is_no_loop(tmp_path):
+    path = tools.assemble(tools.ptx_for(["tcgen05_f16"], "sm_100a"), "sm_100a", tmp_path)
+    text = [i.opcode for code in disassemble.disassemble(path.read_bytes(), "x") for i in code.instructions]
+    assert any(opcode.startswith("BRA.U.ANY") for opcode in text)
+    assert only(path)["readings"]["main_loop"] is None
+
+
 @needs_nvcc
 def test_an_exchange_between_threads_stages_no_tile(tmp_path):
     source = """

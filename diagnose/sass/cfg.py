@@ -235,6 +235,8 @@ class Graph:
         inside = self.inside(loop)
         if len(inside) > _SPIN:
             return False
+        if any(i.opcode.startswith("BRA.U.ANY") for i in inside):
+            return True  # one turn a thread, for what only one thread may issue: no loop of the algorithm
         bases = {instruction.base for instruction in inside}
         waits = "NANOSLEEP" in bases or any(i.opcode.startswith("SYNCS.PHASECHK") for i in inside)
         polls = any(i.base in {"LDG", "LD", "LDS", "ATOMG", "ATOM"} and "STRONG" in i.opcode for i in inside)
