@@ -501,7 +501,7 @@ class _Bodies:
         return len(str(chunk["body"]))
 
     def pack_raw(self, kernel: view.KernelView, rows: list[tuple[str, str]]) -> None:
-        """The metrics' names stand in the page once, in the element `mn`; each kernel has their values in that order."""
+        """The metrics' names stand in the page once, in the element `mn`; each kernel has its values in that order."""
         for name, _ in rows:
             self.names.setdefault(name, len(self.names))
         values: list[str | None] = [None] * len(self.names)

@@ -28,7 +28,18 @@ INDENTED = 200
 TRIMMED = 2_000
 _LEADING = 2
 _DRAWN = frozenset(
-    {"time_model", "speed_of_light", "roofline", "memory", "stalls", "instruction_mix", "occupancy", "timeline", "hot"}
+    {
+        "main_loop",
+        "time_model",
+        "speed_of_light",
+        "roofline",
+        "memory",
+        "stalls",
+        "instruction_mix",
+        "occupancy",
+        "timeline",
+        "hot",
+    }
 )
 
 
@@ -62,8 +73,8 @@ def render_json(document: view.Document) -> str:
     rows = view.objects(kernels)
     if len(kernels) > TRIMMED and not any("raw_metrics" in kernel for kernel in rows):
         head["trimmed"] = (
-            f"of {len(kernels)} kernels: without what charts are drawn from, with the {_LEADING} leading limits and the "
-            "nearest rejected rule each; --format jsonl or --facts all keeps everything"
+            f"of {len(kernels)} kernels: without what charts are drawn from and the loops, with the {_LEADING} leading "
+            "limits and the nearest rejected rule each; --format jsonl or --facts all keeps everything"
         )
         rows = [_trimmed(kernel) for kernel in rows]
     return _line(head)[:-1] + ',"kernels":[\n' + ",\n".join(map(_line, rows)) + "\n]}\n"
