@@ -370,7 +370,9 @@ def journey(before: object, after: object) -> dict[str, Any] | None:
         # The shapes of `useful` and `issued` tell the two apart without colour.
         for part, word, kind in zip(points, ("before", "after"), ("issued", "useful"), strict=True)
     ]
-    roofs = next((side for side in reversed(sides) if side.get("bandwidth_roofs") or side.get("compute_roofs")), {})
+    roofs: Mapping[str, Any] = next(
+        (side for side in reversed(sides) if side.get("bandwidth_roofs") or side.get("compute_roofs")), {}
+    )
     chart = roofline({**roofs, "points": merged})
     if chart is None or len(chart["points"]) != 2:
         return None
