@@ -558,8 +558,6 @@ def compare(
     fail_on: list[str] = typer.Option([], "--fail-on", metavar="regression", help="Exit 1 if a kernel got slower."),
     html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Also writes the comparison as HTML there."),
     redact: bool = typer.Option(False, "--redact", help="Without hosts, user paths, arguments and source text."),
-    html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Also writes the comparison as HTML there."),
-    redact: bool = typer.Option(False, "--redact", help="Without hosts, user paths, arguments and source text."),
     rules: list[str] = _RULES,
     config: str = _CONFIG,
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Every kernel in the text."),
