@@ -6,7 +6,7 @@ family: mine                       # optional, for every kernel that names none
 kernels:
   - name: mine/transpose
     report: transpose.ncu-rep      # beside labels.yaml; compressed ones too
-    function: transpose_rows       # optional: the kernel that is meant, where the report holds others
+    function: transpose_rows       # optional: the kernel that is meant, where the report holds others (`nvjet*` too)
     expect: uncoalesced            # a rule id, or `quiet`: at a ceiling of the hardware
     also: []                       # optional: verdicts that are defensible too
     twin: mine/transpose-tiled     # optional: the same work without the fault; the two times are the measured gain
@@ -28,7 +28,7 @@ from diagnose.engine import WORTH
 from diagnose.errors import DiagnoseError
 from diagnose.model import Diagnosis, KernelProfile, Scalar, Verdict
 from diagnose.packfile import nearest
-from diagnose.rules import Pack, active_rules
+from diagnose.rules import Pack, active_rules, glob_matches
 
 LABELS = "labels.yaml"
 QUIET = "quiet"
@@ -190,7 +190,7 @@ def bundled_labels(kernels: Path | None = None, reports: Path | None = None) -> 
             name=entry.name,
             family=entry.family,
             report=reports / (entry.name.replace("/", "-") + SUFFIX),
-            function=entry.function,
+            function=entry.function.replace(".*", "*"),  # a manifest's is an expression for ncu
             expect=entry.expect,
             also=entry.also,
             twin=entry.twin,
@@ -313,7 +313,8 @@ def chosen_kernel(label: Label, kernels: Sequence[KernelProfile]) -> KernelProfi
     """The kernel that a label means: the first of that function, else the report's first."""
     if label.function is None:
         return kernels[0]
-    found = next((k for k in kernels if label.function in (k.name, k.demangled)), None)
+    wanted = label.function
+    found = next((k for k in kernels if wanted in (k.name, k.demangled) or glob_matches(wanted, k.name)), None)
     if found is None:
         names = sorted({kernel.name for kernel in kernels})
         raise DiagnoseError(

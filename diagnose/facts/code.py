@@ -110,6 +110,14 @@ def _polling(c: Context) -> float | None:
     return (polls + mix.count(c.kernel.opcodes, "NANOSLEEP")) / sum(c.kernel.opcodes.values())
 
 
+def _mma(c: Context) -> float | None:
+    """HMMA, and IMMA but for the 4-bit kinds, which wgmma lacks."""
+    if not _opcodes(c):
+        return None
+    narrow = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("IMMA") and (".S4" in op or ".U4" in op))
+    return mix.count(c.kernel.opcodes, "HMMA", "IMMA") - narrow
+
+
 def _wait_loops(c: Context) -> float | None:
     """Polls and tries to pass an mbarrier: how often they run depends on the timing of a pass."""
     polls = _polling(c)
@@ -483,7 +491,14 @@ FACTS: tuple[FactDefinition, ...] = (
         (),
         "opcodes",
     ),
-    FactDefinition("mma_instructions", "count", "Executed warp-level MMA (HMMA).", _count("HMMA"), (), "opcodes"),
+    FactDefinition(
+        "mma_instructions",
+        "count",
+        "Executed warp-level MMA that wgmma has too (HMMA, 8-bit IMMA).",
+        _mma,
+        (),
+        "opcodes",
+    ),
     FactDefinition(
         "tcgen05_instructions",
         "count",

@@ -29,8 +29,11 @@ NOISE = 0.05  # run-to-run differences of profiled kernels are 1 to 5 % (field n
 MMA_OF_WGMMA = 2 / 3
 
 
-def removed(c: Context, factors: Mapping[str, float]) -> float | None:
-    """At stake when the work of each resource is multiplied by its factor (1 when absent)."""
+def removed(c: Context, factors: Mapping[str, float], waits: bool = True) -> float | None:
+    """At stake when the work of each resource is multiplied by its factor (1 when absent).
+
+    `waits`: the work also makes warps wait (for a sector, a result), and that waiting goes with it.
+    """
     limits = competing(c)
     if not limits:
         return None
@@ -41,7 +44,7 @@ def removed(c: Context, factors: Mapping[str, float]) -> float | None:
         return 0.0
     # What the work makes warps wait for goes with the work, in proportion: the nearer to all of it, the nearer to the
     # use that healthy kernels make of their ceiling.
-    gone = max(0.0, 1 - after / before)
+    gone = max(0.0, 1 - after / before) if waits else 0.0
     return max(0.0, 1 - after / (before + (ACHIEVABLE - before) * gone))
 
 
@@ -216,7 +219,8 @@ def _under_occupied(c: Context) -> Scalar | None:
 
 def _legacy_mma(c: Context) -> float | None:
     """Tensor work at wgmma's rate: the pipe's bound falls to 2/3, and ldmatrix traffic of the operands goes with it."""
-    return removed(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
+    # A faster path does not feed itself: what the pipe waits for stays.
+    return removed(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5}, waits=False)
 
 
 def _legacy_mma_best(c: Context) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from diagnose.model import SassLine
 from diagnose.sass.text import parse
@@ -64,42 +64,65 @@ def address_arithmetic_share(lines: Sequence[SassLine]) -> float | None:
     return sum(lines[index].executed or 0.0 for index in marked) / total
 
 
+_ACCESS = {"LDG": "load", "LD": "load", "STG": "store", "ST": "store"}
+_BRANCH = re.compile(r"\bBRA\S*(?:\s+!?U?P\d+,)?\s+(?:`\([^)]*\)\s+)?0x([0-9a-f]+)")
+_DEEPEST = 6  # nested loops are passed 2^depth times
+
+
+def _with_loops_twice(lines: Sequence[SassLine]) -> Iterator[int]:
+    """Positions in address order; the body of each executed loop (a branch back to its head) comes twice."""
+    places = {line.pc: at for at, line in enumerate(lines)}
+
+    def walk(first: int, last: int, depth: int, seen: frozenset[int]) -> Iterator[int]:
+        for at in range(first, last):
+            yield at
+            line = lines[at]
+            target = _BRANCH.search(line.text) if line.executed and at not in seen and depth < _DEEPEST else None
+            head = places.get(int(target[1], 16)) if target else None
+            if head is not None and head < at:
+                yield from walk(head, at + 1, depth + 1, seen | {at})
+
+    return walk(0, len(lines), 0, frozenset())
+
+
 def gathered_share(lines: Sequence[SassLine]) -> float | None:
     """Share of executed global loads, or of stores where that is larger, at data-dependent addresses (0..1).
 
     A forward pass in address order marks registers that hold loaded values or results computed from them, with how
-    often the load ran; a second pass carries marks around loops. An access is gathered when the value in its address
-    was loaded about as often as the access itself runs: a row pointer that is loaded once and then stepped along is a
-    base, no gather. None when the lines hold no global access with a count.
+    often the load ran; the body of a loop is passed twice, so that what one iteration loads reaches the next one's
+    addresses (a list that is followed). An access is gathered when the value in its address was loaded about as often
+    as the access itself runs: a row pointer that is loaded once and then stepped along is a base, no gather. None when
+    the lines hold no global access with a count.
     """
     loaded: dict[str, float] = {}
+    gathered: set[int] = set()
+    for at in (*_with_loops_twice(lines), *_with_loops_twice(lines)):  # branches without a known target: all again
+        line = lines[at]
+        instruction = parse(line.text)
+        if instruction is None:
+            continue
+        executed = line.executed or 0.0
+        if instruction.base in _ACCESS:
+            freshest = max((loaded.get(r, 0.0) for r in _address_registers(line.text)), default=0.0)
+            if freshest >= 0.5 * executed > 0:
+                gathered.add(at)
+        if instruction.base in _LOADS:
+            for register in instruction.destinations:
+                loaded[register] = executed
+        elif instruction.destinations:
+            freshest = max((loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0)
+            for register in instruction.destinations:
+                if freshest:
+                    # A value carried around a loop is as fresh as what was last added to it.
+                    loaded[register] = freshest
+                elif instruction.predicate is None:
+                    loaded.pop(register, None)
     counts = {"load": [0.0, 0.0], "store": [0.0, 0.0]}
-    for last in (False, True):
-        for line in lines:
-            instruction = parse(line.text)
-            if instruction is None:
-                continue
-            executed = line.executed or 0.0
-            kind = (
-                "load" if instruction.base in {"LDG", "LD"} else "store" if instruction.base in {"STG", "ST"} else None
-            )
-            if last and kind is not None:
-                counts[kind][0] += executed
-                freshest = max((loaded.get(r, 0.0) for r in _address_registers(line.text)), default=0.0)
-                if freshest >= 0.5 * executed > 0:
-                    counts[kind][1] += executed
-            if instruction.base in _LOADS:
-                for register in instruction.destinations:
-                    loaded[register] = executed
-            elif instruction.destinations:
-                freshest = max(
-                    (loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0
-                )
-                for register in instruction.destinations:
-                    if freshest:
-                        # A value carried around a loop is as fresh as what was last added to it.
-                        loaded[register] = freshest
-                    elif instruction.predicate is None:
-                        loaded.pop(register, None)
-    shares = [gathered / total for total, gathered in counts.values() if total]
+    for at, line in enumerate(lines):
+        instruction = parse(line.text)
+        if instruction is not None and instruction.base in _ACCESS:
+            count = counts[_ACCESS[instruction.base]]
+            count[0] += line.executed or 0.0
+            count[1] += (line.executed or 0.0) if at in gathered else 0.0
+    shares = [part / total for total, part in counts.values() if total]
     return max(shares) if shares else None
