@@ -194,8 +194,8 @@ def _levels(c: Context) -> list[_Level]:
             "hbm",
             "HBM",
             c.value("hbm_bytes"),
-            recorded.value if recorded else hbm.ceiling if hbm else None,
-            recorded.source if recorded else hbm.ceiling_source if hbm else None,
+            hbm.ceiling if hbm else recorded.value if recorded else None,  # for this mix of reads and writes
+            hbm.ceiling_source if hbm else recorded.source if recorded else None,
         ),
         _Level(
             "l2",

@@ -29,8 +29,8 @@ PRIVATE_PATH = re.compile(
 )
 NEUTRAL_FOLDER = b"/src/diagnose"
 OWN_FOLDER = re.compile(rb"(?<![A-Za-z0-9_.$}-])/src/[A-Za-z0-9_.+-]+")
-# The host that a report's session names; nobody has a machine of this name.
-NEUTRAL_HOSTS = {"gpu-host"}
+# The hosts that a report's session names: one that we set, and what a bare virtual machine calls itself.
+NEUTRAL_HOSTS = {"gpu-host", "vm"}
 # Addresses: with a domain that mail can go to, or with a bare host as machines are named (a hyphen, or a number at the
 # end). Lower case only, as they are written in practice: binary data has an @ in every other kilobyte.
 ADDRESS = re.compile(
@@ -51,6 +51,7 @@ PTX_WORDS = frozenset(
     b"prefetch prefetchu proxy red reduce relaxed release sc shared st sync sys tensor test_wait to try_wait "
     b"volatile wait weak xor".split()
 )
+SOURCE_WORDS = {b"choice.", b"r."}  # variables of kernels/gemm/sweep.cu and of CUDA's headers with a member `cluster`
 PTX_TYPE = re.compile(rb"[busf](?:8|16|32|64|128)|v[248]|L[12]")
 # Host names as machines get them by themselves: ip-10-0-0-1, DESKTOP-…, and whatever an environment calls HOSTNAME.
 MACHINE = re.compile(rb"\bip-\d{1,3}(?:-\d{1,3}){3}\b|\bDESKTOP-[A-Z0-9]{7}\b|\bHOSTNAME=[^\0\s]+")
@@ -77,7 +78,9 @@ def given_away(data: bytes) -> list[str]:
 
 
 def _is_ptx(labels: bytes) -> bool:
-    return all(label in PTX_WORDS or PTX_TYPE.fullmatch(label) for label in labels.rstrip(b".").split(b"."))
+    words = labels.rstrip(b".").split(b".")
+    words[0] = words[0].removeprefix(b"n") if words[0] not in PTX_WORDS else words[0]  # after a written line end, \\n
+    return labels in SOURCE_WORDS or all(word in PTX_WORDS or PTX_TYPE.fullmatch(word) for word in words)
 
 
 def recorded_files() -> list[Path]:
