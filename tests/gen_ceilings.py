@@ -165,6 +165,8 @@ def agrees(figure: Figure, value: float) -> bool | None:
     if figure.stated is None:
         return None
     low, high = figure.stated
+    if figure.unit == "ratio" and low > 1 and value < (1 + low) / 2:
+        return False  # of a gain that is itself of NEAR's size, less than half is another finding
     return low * (1 - NEAR) <= value <= high * (1 + NEAR)
 
 
@@ -268,7 +270,7 @@ def page(record: Record | None) -> str:
         inside the kernels (cycles over nanoseconds). Inputs of the Tensor instructions are random: zeros draw less
         power and run faster. A share of a peak is of the peak at the clock that the kernel really ran at.
 
-        "agrees" is within {100 * NEAR:.0f} % of what the article states. The articles' GPUs are others (an H800 PCIe
+        "agrees" is within {100 * NEAR:.0f} % of what the article states (of a gain, at least half of it). The articles' GPUs are others (an H800 PCIe
         has fewer watts, a lower clock and other memory), so that a figure may differ and both be right; the last column
         says what is known of why.
 
