@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from diagnose import limits
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import REASONS, distribution, kernel_waits
+from diagnose.facts.work import Operations, operations
 from diagnose.gpus.catalogue import Architecture
 from diagnose.model import Diagnosis, Limit, SassLine, Series
 from diagnose.occupancy import Block, Residency, resident
@@ -45,127 +45,6 @@ def exact(value: float) -> float | int | None:
     if math.isfinite(value) and value == int(value) and abs(value) < 2**53:
         return int(value)
     return rounded(value)
-
-
-# --- operations ---
-
-
-class Operations(NamedTuple):
-    """Floating-point (or integer Tensor) operations by unit, and the Tensor path and type that did most of them."""
-
-    tensor: float
-    fp32: float
-    fp64: float
-    fp16: float
-    path: str | None
-    kind: str | None
-
-    @property
-    def total(self) -> float:
-        """All of them."""
-        return self.tensor + self.fp32 + self.fp64 + self.fp16
-
-
-# Operations a lane by opcode. HADD2.F32 converts and is not counted.
-_PER_LANE: Mapping[str, tuple[str, float]] = {
-    "FFMA": ("fp32", 2), "FADD": ("fp32", 1), "FMUL": ("fp32", 1), "FFMA32I": ("fp32", 2), "FADD32I": ("fp32", 1),
-    "FMUL32I": ("fp32", 1), "FFMA2": ("fp32", 4), "FADD2": ("fp32", 2), "FMUL2": ("fp32", 2),
-    "DFMA": ("fp64", 2), "DADD": ("fp64", 1), "DMUL": ("fp64", 1),
-    "HFMA2": ("fp16", 4), "HADD2": ("fp16", 2), "HMUL2": ("fp16", 2),
-}  # fmt: skip
-# Shapes of the warp-level instructions as their opcodes write them.
-_SHAPES: Mapping[str, tuple[int, int, int]] = {
-    "884": (8, 8, 4), "1684": (16, 8, 4), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32),
-    "16864": (16, 8, 64), "8816": (8, 8, 16), "8832": (8, 8, 32), "88128": (8, 8, 128), "168128": (16, 8, 128),
-    "168256": (16, 8, 256),
-}  # fmt: skip
-_WARP_LEVEL = {"HMMA": "mma", "QMMA": "fp8-mma", "OMMA": "block-scaled-mma", "IMMA": "int-mma", "DMMA": "fp64-mma"}
-_GROUP_LEVEL = {"HGMMA": "wgmma", "QGMMA": "fp8-wgmma", "IGMMA": "wgmma", "BGMMA": "wgmma"}
-_GMMA = re.compile(r"^(\d+)x(\d+)x(\d+)$")
-
-
-def _tensor_operations(opcode: str) -> tuple[str, str, float] | None:
-    """(path, type, operations a warp instruction) of an MMA opcode; None for others."""
-    base, *modifiers = opcode.split(".")
-    path = _WARP_LEVEL.get(base) or _GROUP_LEVEL.get(base)
-    if path is None:
-        return None
-    size = 0.0
-    for modifier in modifiers:
-        if shape := _SHAPES.get(modifier):
-            size = 2.0 * math.prod(shape)
-        elif match := _GMMA.match(modifier):
-            size = 2.0 * math.prod(int(part) for part in match.groups()) / 4  # four warps issue it together
-    kind = "fp16"
-    if base in {"QMMA", "QGMMA"}:
-        kind = "fp8"
-    elif base == "OMMA":
-        kind = "fp4"
-    elif base in {"IMMA", "IGMMA"}:
-        kind = "int4" if "S4" in modifiers or "U4" in modifiers else "int8"
-    elif base == "DMMA":
-        kind = "fp64"
-    elif "BF16" in modifiers:
-        kind = "bf16"
-    elif "TF32" in modifiers:
-        kind = "tf32"
-    return path, kind, size
-
-
-def operations(c: Context) -> Operations | None:
-    """What the kernel executed, from its opcodes, else from ncu's operation counters; None where neither is there."""
-    kernel = c.kernel
-    if not kernel.opcodes:
-        return _counted_operations(c)
-    units = dict.fromkeys(("fp32", "fp64", "fp16"), 0.0)
-    # HFMA2.MMA alone is how the compiler writes constants; beside plain HFMA2 it is arithmetic.
-    plain_half = any(op.split(".", 1)[0] == "HFMA2" and ".MMA" not in op for op in kernel.thread_opcodes)
-    for opcode, count in kernel.thread_opcodes.items():
-        base = opcode.split(".", 1)[0]
-        if base in _PER_LANE and not opcode.startswith("HADD2.F32") and (plain_half or base != "HFMA2"):
-            unit, each = _PER_LANE[base]
-            units[unit] += each * count
-    paths: dict[tuple[str, str], float] = {}
-    for opcode, count in kernel.opcodes.items():
-        if found := _tensor_operations(opcode):
-            path, kind, each = found
-            paths[(path, kind)] = paths.get((path, kind), 0.0) + each * count
-    tensor = sum(paths.values())
-    if any(opcode.startswith("UTC") for opcode in kernel.opcodes):  # tcgen05: the shape is not in the opcode
-        tensor = max(tensor, _counted_tensor(c) or 0.0)
-        return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], "tcgen05", None)
-    most = max(paths, key=lambda key: paths[key]) if paths else (None, None)
-    return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], *most)
-
-
-def _counted_tensor(c: Context) -> float | None:
-    # `src` metrics are the totals by data type; `op` metrics count the same work by instruction path.
-    names = [n for n in c.kernel.metrics if n.startswith("sm__ops_path_tensor_src_") and n.endswith(".sum")]
-    known = [v for v in (c.kernel.number(name) for name in names) if v is not None]
-    return sum(known) if known else None
-
-
-def _counted_operations(c: Context) -> Operations | None:
-    kernel = c.kernel
-    cycles = kernel.number("smsp__cycles_elapsed.max") or kernel.number("sm__cycles_elapsed.max")
-    found: dict[str, float] = {}
-    for unit, parts in {
-        "fp32": (("ffma", 2), ("fadd", 1), ("fmul", 1)),
-        "fp64": (("dfma", 2), ("dadd", 1), ("dmul", 1)),
-        "fp16": (("hfma", 4), ("hadd", 2), ("hmul", 2)),
-    }.items():
-        for name, each in parts:
-            stem = f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
-            count = kernel.number(stem)
-            rate = kernel.number(f"{stem}.per_cycle_elapsed")
-            if count is None and rate is not None and cycles:
-                count = rate * cycles
-            if count is not None:
-                found[unit] = found.get(unit, 0.0) + each * count
-    tensor = _counted_tensor(c)
-    if tensor is None and not found:
-        return None
-    return Operations(tensor or 0.0, found.get("fp32", 0.0), found.get("fp64", 0.0), found.get("fp16", 0.0), None, None)
 
 
 # --- roofline ---

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose import details, engine, report
+from diagnose import engine, report
 from diagnose.details import Part, rounded
+from diagnose.facts import work
 from diagnose.facts.context import Context
 from diagnose.facts.launch import SHORTEST_KERNEL_US
 from diagnose.model import Evidence, Finding, Scalar
@@ -125,7 +126,7 @@ def _is_helper(context: Context) -> bool:
     kernel = context.kernel
     if not _HELPER.search(kernel.demangled or kernel.name):
         return False
-    done = details.operations(context)
+    done = work.operations(context)
     moved = context.value("hbm_bytes")
     return done is not None and bool(moved) and done.total / (moved or 1.0) < MOVES_ONLY and done.tensor == 0
 

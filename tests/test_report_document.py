@@ -14,6 +14,7 @@ import pytest
 import recorded
 from diagnose import api, details, facts, program, report
 from diagnose.errors import DiagnoseError
+from diagnose.facts import work
 from diagnose.gpus.catalogue import architecture
 from diagnose.model import KernelProfile, Profile, Run, Series
 from diagnose.occupancy import Block, resident
@@ -249,11 +250,11 @@ def test_counters_of_another_launch_are_refused(packs: Any, gemm: KernelProfile)
 
 @needs_reports
 def test_operations_agree_with_ncus_own_counters(gemm: KernelProfile) -> None:
-    done = details.operations(recorded.context_of(gemm))
+    done = work.operations(recorded.context_of(gemm))
     assert done is not None and (done.path, done.kind) == ("mma", "bf16")
     assert done.tensor == gemm.number("sm__ops_path_tensor_src_bf16_dst_fp32.sum") == 2 * 4096**3
     naive = recorded.profile("gemm/naive")
-    counted = details.operations(recorded.context_of(naive))
+    counted = work.operations(recorded.context_of(naive))
     assert counted is not None and counted.tensor == 0
     rate = naive.number("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed") or 0
     cycles = naive.number("smsp__cycles_elapsed.max") or 0
@@ -273,7 +274,7 @@ def test_operations_agree_with_ncus_own_counters(gemm: KernelProfile) -> None:
     ],
 )
 def test_tensor_operations_of_an_opcode(opcode: str, expected: tuple[str, str, float] | None) -> None:
-    assert details._tensor_operations(opcode) == expected
+    assert work._tensor_operations(opcode) == expected
 
 
 @needs_reports

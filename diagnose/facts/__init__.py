@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from diagnose.facts import code, gains, launch, memory, pipes, stalls, timeline
+from diagnose.facts import code, gains, launch, memory, pipes, stalls, timeline, work
 from diagnose.facts.context import Context, FactDefinition
 from diagnose.model import Ceiling, KernelProfile, Scalar
 
 CATALOGUE: Mapping[str, FactDefinition] = {
     definition.name: definition
-    for module in (launch, memory, pipes, timeline, stalls, code, gains)
+    for module in (launch, memory, pipes, timeline, stalls, code, gains, work)
     for definition in module.FACTS
 }
 
