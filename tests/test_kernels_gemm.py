@@ -84,17 +84,6 @@ def test_the_machine_code_of_a_step(name: str, tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_the_sparse_product_multiplies_half_and_its_dense_counterpart_all(tmp_path: Path) -> None:
-    words, sass = compiled(load_kernels()["gemm/sparse"].source, tmp_path)
-    assert not re.search(r"[1-9]\d* bytes spill", words) and "C75" not in words
-    parts = re.split(r"(?m)^\s*\.section\s+\.text\.", sass)
-    (sparse,) = (part for part in parts if part.startswith("_Z11gemm_sparseILb1E"))
-    (dense,) = (part for part in parts if part.startswith("_Z11gemm_sparseILb0E"))
-    assert has(sparse, "HGMMA.SP.64x256x32.F32.BF16") and not has(sparse, "HGMMA.64x256x16.F32.BF16")
-    assert has(dense, "HGMMA.64x256x16.F32.BF16") and not has(dense, "HGMMA.SP.64x256x32.F32.BF16")
-
-
-@needs_compiler
 @pytest.mark.slow
 def test_no_choice_of_the_sweep_spills_or_serializes(tmp_path: Path) -> None:
     words, sass = compiled(load_kernels()["gemm/sweep"].source, tmp_path)

@@ -202,9 +202,6 @@ def main() -> int:
             measure(name, f"{name} 512", {"m": 512, "n": 512, "k": 512, **extra, "repeats": 200})
     if "compare" in stages:
         done = [(one["name"], one["arguments"]) for one in results]
-        for dense in (0, 1):  # small: partly filled rows of tiles, few stages
-            small = {"m": 512, "n": 768, "k": 192, "dense": dense, "repeats": 2}
-            measure("gemm/sparse", f"check sparse dense={dense}", small)
         for side in (side for one in ladders.COMPARISONS for side in (one.first, one.second) if side):
             for name, wanted in side.runs():
                 arguments = {**(BASE if name == "gemm/sweep" else {}), **wanted}
