@@ -270,9 +270,9 @@ def page(record: Record | None) -> str:
         inside the kernels (cycles over nanoseconds). Inputs of the Tensor instructions are random: zeros draw less
         power and run faster. A share of a peak is of the peak at the clock that the kernel really ran at.
 
-        "agrees" is within {100 * NEAR:.0f} % of what the article states (of a gain, at least half of it). The articles' GPUs are others (an H800 PCIe
-        has fewer watts, a lower clock and other memory), so that a figure may differ and both be right; the last column
-        says what is known of why.
+        "agrees" is within {100 * NEAR:.0f} % of what the article states (of a gain, at least half of it). The
+        articles' GPUs are others (an H800 PCIe has fewer watts, a lower clock and other memory), so that a figure may
+        differ and both be right; the last column says what is known of why.
 
         ## The articles' figures
         """

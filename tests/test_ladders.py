@@ -22,23 +22,45 @@ def test_the_page_is_what_the_stored_runs_say() -> None:
 
 
 def test_a_comparison_takes_the_fastest_correct_run_and_says_whether_it_agrees() -> None:
+    sweep = {**ladders.cube(4096), "bits": 16}
     runs = [
-        run("gemm/sparse", 50.0, **{**ladders.cube(8192, dense=0), "k": 1024}),
-        run("gemm/sparse", 65.0, **{**ladders.cube(8192, dense=1), "k": 1024}),
-        run("gemm/sparse", 500.0, **ladders.cube(8192, dense=0)),
-        run("gemm/sparse", 700.0, **ladders.cube(8192, dense=1)),
-        run("gemm/sparse", 10.0, **ladders.cube(8192, dense=0)),
+        run("gemm/sweep", 110.0, **sweep, tile=256, stages=4),
+        run("gemm/sweep", 100.0, **sweep, tile=128, stages=3),
+        run("gemm/sweep", 120.0, **sweep, tile=128, stages=4),
+        run("gemm/sweep", 50.0, **sweep, tile=256, stages=4, zeros=1),  # less power: another thing
+        run("gemm/sweep", 10.0, **sweep, tile=128, stages=3),
     ]
     runs[-1]["result"]["ok"] = False  # faster than anything, and wrong
     rows = {row["what"]: row for row in ladders.compared(runs)}
-    small, large = (
-        rows["2:4 sparse A against dense, 8192 x 8192 x 1024"],
-        rows["2:4 sparse A against dense, 8192 x 8192 x 8192"],
-    )
-    assert (small["measured"], small["verdict"]) == ("1.30", "agrees")
-    assert (large["measured"], large["verdict"]) == ("1.40", "disagrees")
-    missing = rows["2:4 sparse A against dense, 8192 x 8192 x 512"]
+    tiles = "tiles of 128 columns against 256, {} (best of the stages and clusters run)"
+    found = rows[tiles.format("4096 x 4096 x 4096")]
+    assert (found["measured"], found["verdict"]) == ("+10.0%", "agrees")
+    missing = rows[tiles.format("8192 x 8192 x 1024")]
     assert (missing["measured"], missing["verdict"]) == ("not measured", "")
+
+
+def test_a_comparison_is_of_sides_of_one_run_where_one_has_both() -> None:
+    runs = [
+        {**run("gemm/mma", 10.0, **ladders.cube(512)), "from": "cold"},
+        {**run("gemm/mma", 20.0, **ladders.cube(512)), "from": "warm"},
+        {**run("gemm/mma-sync", 19.0, **ladders.cube(512)), "from": "warm"},
+    ]
+    (found,) = (row for row in ladders.compared(runs) if row["what"].startswith("asynchronous"))
+    assert found["measured"] == "-5.0%"
+
+
+def test_a_run_put_beside_another_replaces_none_of_its_rows() -> None:
+    stored: dict[str, Any] = {"runs": []}
+    for name, us in (("whole", 3.0), ("part", 2.0), ("part", 1.0)):
+        ladders.merge(stored, {"conditions": name, "runs": [run("k", us, **ladders.cube(64))]}, "runs", name)
+    assert [(row["from"], row["result"]["us"]) for row in stored["runs"]] == [("whole", 3.0), ("part", 1.0)]
+    assert stored["conditions"] == "whole"
+
+
+def test_rates_of_instructions_are_of_the_shipped_measurement() -> None:
+    rows = {row["what"]: row for row in ladders.instructions()}
+    assert all(row["verdict"] == "agrees" for row in rows.values()), rows
+    assert rows["2:4 sparse wgmma against dense, N = 256 (instruction rates)"]["measured"] == "1.80"
 
 
 def test_a_sweep_run_that_does_not_name_a_choice_had_its_default() -> None:

@@ -1,6 +1,10 @@
 """The ladders and the articles' comparisons as tables, from what ladder_gemm.py and ladder_attention.py measured.
 
     python tests/gpu/ladders.py [--gemm FILE.json] [--attention FILE.json]     puts a run into kernels/ladders.json
+    python tests/gpu/ladders.py --attention FILE.json --mark reduction/cub=4379.6     with a step 0 timed beside it
+
+A run is named after its file, and its rows keep that name (`from`). Rows of the same run, program and arguments are
+replaced; those of other runs stay. Ratios are of rows of one run wherever one has both.
 
 `tests/gpu/results.py` then writes the tables into kernels/RESULTS.md. Only the standard library: ladder_gemm.py prints
 the comparisons on the GPU machine.
@@ -15,10 +19,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "kernels" / "ladders.json"
+INSTRUCTIONS = ROOT / "diagnose" / "gpus" / "measured" / "h200.json"  # by `diagnose ceilings`
 # Of the H200's data sheet: dense bf16 (half of the rate with sparsity).
 PEAK_TFLOPS = 989.4
 # A step counts as slower than the one before from this share on: less is the spread between runs of one program.
@@ -76,8 +82,8 @@ def _sweep(size: int, k: int, *choices: dict[str, int]) -> Side:
     return Side("gemm/sweep", {**cube(size, bits=16), "k": k}, choices or ({},))
 
 
-_N128 = tuple({"tile": 128, "stages": stages} for stages in (3, 4))
-_N256 = tuple({"tile": 256, "stages": 4, "cluster": cluster} for cluster in (1, 2))
+_N128 = tuple({"tile": 128, "stages": stages, "zeros": 0} for stages in (3, 4))
+_N256 = tuple({"tile": 256, "stages": 4, "cluster": cluster, "zeros": 0} for cluster in (1, 2))
 _BASE = {"tile": 256, "stages": 4, "rs": 0, "cluster": 1, "producers": 1, "epilogue": 0, "swizzle": 128, "zeros": 0}
 _TWO, _THREE, _FOUR = ({"tile": 128, "stages": stages, "cluster": 1, "producers": 1} for stages in (2, 3, 4))
 
@@ -117,19 +123,6 @@ COMPARISONS: tuple[Comparison, ...] = (
         "A from registers (RS) against shared memory (SS), 8192 cubed", "a trade, no number", "gain",
         _sweep(8192, 8192, {**_BASE, "rs": 1}), _sweep(8192, 8192, _BASE),
     ),
-    *(
-        Comparison(
-            f"2:4 sparse A against dense, 8192 x 8192 x {k}", stated, "times",
-            Side("gemm/sparse", {**cube(8192, dense=0), "k": k}), Side("gemm/sparse", {**cube(8192, dense=1), "k": k}),
-            low, high,
-        )
-        for k, stated, low, high in (
-            (512, "about 1.3 (small K)", 1.2, 1.4),
-            (1024, "about 1.3 (small K)", 1.2, 1.4),
-            (8192, "near 2 (large K)", 1.8, 2.0),
-            (16384, "near 2 (large K)", 1.8, 2.0),
-        )
-    ),
     Comparison(
         "mma.sync, share of the peak (a whole GEMM, 8192 cubed)", "62.9 % (instruction alone)", "share",
         Side("gemm/mma", cube(8192)), None, 0.60, 0.66,
@@ -149,6 +142,40 @@ COMPARISONS: tuple[Comparison, ...] = (
         _sweep(8192, 8192, {**_BASE, "cluster": 2, "zeros": 0}),
     ),
 )  # fmt: skip
+
+
+# The same claims of the instructions alone: (what, stated, first key, second key or None for the peak, low, high). The
+# peak is the dense bf16 operations a cycle and SM, at the clock that was seen; the bounds are within a tenth of what is
+# stated.
+_PER_CYCLE, _SMS = 4096, 132
+INSTRUCTION_RATES: tuple[tuple[str, str, str, str | None, float, float], ...] = (
+    ("mma.sync, share of the peak (the instruction alone)", "62.9 %",
+     "tensor:mma:bf16:fp32:m16n8k16", None, 0.566, 0.692),
+    ("wgmma, share of the peak (the instruction alone, m64n256k16)", "96 %",
+     "tensor:wgmma:bf16:fp32:m64n256k16:ss", None, 0.864, 1.0),
+    ("2:4 sparse wgmma against dense, N = 128 (instruction rates)", "about 1.3 (small K) to near 2 (large K)",
+     "tensor:sparse-wgmma:bf16:fp32:m64n128k32:ss", "tensor:wgmma:bf16:fp32:m64n128k16:ss", 1.3, 2.0),
+    ("2:4 sparse wgmma against dense, N = 256 (instruction rates)", "about 1.3 (small K) to near 2 (large K)",
+     "tensor:sparse-wgmma:bf16:fp32:m64n256k32:ss", "tensor:wgmma:bf16:fp32:m64n256k16:ss", 1.3, 2.0),
+)  # fmt: skip
+
+
+def instructions() -> list[dict[str, str]]:
+    """The claims about instructions, as `compared` gives those about programs; of the shipped measurement."""
+    known = {one["key"]: one for one in json.loads(INSTRUCTIONS.read_text(encoding="utf-8"))["ceilings"]}
+    rows = []
+    for what, stated, first, second, low, high in INSTRUCTION_RATES:
+        one, other = known.get(first), known.get(second) if second else None
+        row = {"what": what, "stated": stated, "measured": "not measured", "verdict": "", "rates": ""}
+        if one and (other or second is None):
+            value = one["value"] / (other["value"] if other else _PER_CYCLE * _SMS * one["clock_mhz"] * 1e6)
+            row["measured"] = f"{value:.2f}" if other else f"{value:.1%}"
+            row["verdict"] = "agrees" if low <= value <= high else "disagrees"
+            row["rates"] = " : ".join(
+                f"{side['value'] / 1e12:.1f} at {side['clock_mhz']:,.0f} MHz" for side in (one, other) if side
+            )
+        rows.append(row)
+    return rows
 
 
 def best(side: Side, runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -174,7 +201,7 @@ def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     """Each comparison: what, stated, measured, the verdict (empty without a number stated) and the two rates."""
     rows = []
     for one in COMPARISONS:
-        first, second = best(one.first, runs), best(one.second, runs) if one.second else None
+        first, second = _sides(one, runs)
         row = {"what": one.what, "stated": one.stated, "measured": "not measured", "verdict": "", "rates": ""}
         if first and (second or not one.second):
             rate = first["result"]["tflops"]
@@ -190,6 +217,16 @@ def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
                 row["verdict"] = "agrees" if agrees else f"disagrees{': ' * bool(one.note)}{one.note}"
         rows.append(row)
     return rows
+
+
+def _sides(one: Comparison, runs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The best of both sides in the last run that has both, else in all of them."""
+    names = list(dict.fromkeys(run.get("from", "") for run in runs))
+    for some in (*([run for run in runs if run.get("from", "") == name] for name in reversed(names)), runs):
+        first, second = best(one.first, some), best(one.second, some) if one.second else None
+        if first and (second or not one.second):
+            break
+    return first, second
 
 
 def _work(run: dict[str, Any]) -> float:
@@ -225,6 +262,8 @@ def _gemm(runs: Sequence[dict[str, Any]], ceiling: float, steps: Sequence[str]) 
     out = []
     for size in (4096, 8192):
         rows, before = [], None
+        whole = next((run.get("from") for run in runs if run["name"] == "gemm/cublas"), None)
+        runs = [run for run in runs if run.get("from") == whole]  # shares of a step 0 of the same run
         mark = best(Side("gemm/cublas", cube(size, bits=16)), runs)
         for name in steps:
             run = mark if name == "gemm/cublas" else best(Side(name, cube(size)), runs)
@@ -248,13 +287,15 @@ def _others(
 ) -> list[str]:
     """A ladder of the attention run: its steps in order, then its other shapes and choices."""
     rows, before, unit = [], None, ""
+    marks, whole = attention["step0"], attention["rows"][0].get("from", "")
     found = [
         (row, match) for row in attention["rows"] if (match := _LINE.match(row["line"])) and match[1].startswith(family)
     ]
 
     def cells(row: dict[str, Any], match: re.Match[str], why: str) -> list[str]:
-        rate, mark = float(match[3]), attention["step0"].get(row["of"])
+        rate, mark = float(match[3]), marks.get(row.get("from", ""), {}).get(row["of"])
         share = f"{rate / mark:.3f} of {row['of']}" if mark else ""
+        share += f", run {row['from']}" if row.get("from", whole) != whole else ""
         of_ceiling = [f"{rate / ceiling:.3f}" if match[4] == "TFLOP/s" else ""] if ceiling else []
         return [
             f"{match[1]} {row['arguments']}".strip(),
@@ -283,20 +324,41 @@ def _others(
     return [*_table(head, 3 if ceiling else 2, rows), ""]
 
 
+def _spread(attention: dict[str, Any]) -> str:
+    """What attention/decode reaches of CUB's read in each run: medians of its shapes and choices, and their range."""
+    words = []
+    for run, marks in attention["step0"].items():
+        rates = [
+            float(match[3]) / marks["reduction/cub"]
+            for row in attention["rows"]
+            if row["name"] == "attention/decode" and row.get("from") == run and (match := _LINE.match(row["line"]))
+        ]
+        if rates:
+            words.append(
+                f"{median(rates):.3f} in run {run} ({len(rates)} rows from {min(rates):.3f} to {max(rates):.3f})"
+            )
+    return f"attention/decode over CUB's read of the same run, median: {'; '.join(words)}."
+
+
 def sections(steps: dict[str, list[str]], wgmma_ceiling: float) -> list[str]:
     """The ladders and comparisons in Markdown. `steps`: the names by family in order; the ceiling in TFLOP/s."""
     stored = json.loads(STORED.read_text(encoding="utf-8"))
     gemm, attention = stored["gemm"], stored["attention"]
     graded = "--b 4 --h 16 --s 4096 --d 128 --causal 1"
-    marks = ", ".join(f"{name} {rate:.1f}" for name, rate in attention["step0"].items())
+    marks = "; ".join(
+        f"run {run}: " + ", ".join(f"{name} {rate:.1f}" for name, rate in sorted(rates.items()))
+        for run, rates in attention["step0"].items()
+    )
     intro = (
         f"{gemm['conditions']} (GEMM); {attention['conditions']} (attention and reductions). Step 0 is cuBLASLt, cuDNN "
         f"through PyTorch, or CUB. The wgmma ceiling is {wgmma_ceiling:.0f} TFLOP/s (bf16). A step is called slower "
         f"from {SPREAD:.0%} on. Written from `kernels/ladders.json`, which `tests/gpu/ladders.py` fills."
     )
+    rows = [*compared(gemm["runs"]), *instructions()]
     meaning = (
         f"Stated by the articles (H100, H800) and measured here, as rates; shares are of {PEAK_TFLOPS} TFLOP/s. In "
-        "brackets, the blocks that fit on an SM."
+        "brackets, the blocks that fit on an SM. Of an instruction alone (`diagnose ceilings`, in "
+        "`diagnose/gpus/measured/h200.json`), shares are of the peak at the clock that it ran at."
     )
     return [
         "## The ladders",
@@ -308,6 +370,8 @@ def sections(steps: dict[str, list[str]], wgmma_ceiling: float) -> list[str]:
         *_others(attention, "reduction", steps["reduction"], "", None),
         f"Rates of step 0 (TFLOP/s and GB/s): {marks}.",
         "",
+        _spread(attention),
+        "",
         "## The articles' comparisons",
         "",
         meaning,
@@ -315,20 +379,39 @@ def sections(steps: dict[str, list[str]], wgmma_ceiling: float) -> list[str]:
         *_table(
             ["comparison", "stated", "measured", "", "TFLOP/s, first : second"],
             0,
-            [[r["what"], r["stated"], r["measured"], r["verdict"], r["rates"]] for r in compared(gemm["runs"])],
+            [[r["what"], r["stated"], r["measured"], r["verdict"], r["rates"]] for r in rows],
         ),
     ]
+
+
+def merge(stored: dict[str, Any], run: dict[str, Any], kept: str, name: str) -> None:
+    """Puts the rows (under `kept`) and the rates of step 0 of the run `name` beside those of other runs."""
+    stored.setdefault("conditions", run["conditions"])
+    rows = {_key(row): row for row in stored[kept]}
+    for row in run[kept]:
+        rows[_key({**row, "from": name})] = {**row, "from": name}
+    stored[kept] = list(rows.values())
+    if "step0" in run:
+        stored.setdefault("step0", {})[name] = run["step0"]
+
+
+def _key(row: dict[str, Any]) -> str:
+    return json.dumps([row.get("from"), row["name"], row["arguments"]], sort_keys=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gemm", type=Path)
     parser.add_argument("--attention", type=Path)
+    parser.add_argument("--mark", help="NAME=RATE of a step 0 that the attention run does not hold itself")
     options = parser.parse_args()
     stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.is_file() else {}
-    for name in ("gemm", "attention"):
+    for name, kept in (("gemm", "runs"), ("attention", "rows")):
         if path := getattr(options, name):
-            stored[name] = json.loads(path.read_text(encoding="utf-8"))
+            merge(stored.setdefault(name, {kept: []}), json.loads(path.read_text(encoding="utf-8")), kept, path.stem)
+    if options.mark and options.attention:
+        what, rate = options.mark.rsplit("=", 1)
+        stored["attention"]["step0"][options.attention.stem][what] = float(rate)
     STORED.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return 0
 
