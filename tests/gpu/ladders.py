@@ -231,7 +231,7 @@ def _sides(one: Comparison, runs: Sequence[dict[str, Any]]) -> tuple[dict[str, A
 
 def _work(run: dict[str, Any]) -> float:
     arguments = run["arguments"]
-    return float(arguments["m"]) * arguments["n"] * arguments["k"]
+    return float(arguments["m"] * arguments["n"] * arguments["k"])
 
 
 def _rate(run: dict[str, Any]) -> str:
