@@ -131,7 +131,8 @@ def found(figure: Figure, record: Record | None, gpu: Product) -> Found:
         return Found(None, NOT_MEASURED)
     ((how, _),) = figure.measured.items()
     if how == "ladder":
-        return _ladder(*figure.measured["ladder"], gpu)
+        name, case = figure.measured["ladder"]
+        return _ladder(name, case, gpu)
     known = {one.key: one for one in record.ceilings} if record is not None else {}
     refused = {one.key: one.reason for one in record.refused} if record is not None else {}
     for key in keys(figure):
