@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from diagnose.model import SassLine
 from diagnose.sass.text import parse
@@ -66,63 +66,53 @@ def address_arithmetic_share(lines: Sequence[SassLine]) -> float | None:
 
 _ACCESS = {"LDG": "load", "LD": "load", "STG": "store", "ST": "store"}
 _BRANCH = re.compile(r"\bBRA\S*(?:\s+!?U?P\d+,)?\s+(?:`\([^)]*\)\s+)?0x([0-9a-f]+)")
-_DEEPEST = 6  # nested loops are passed 2^depth times
-
-
-def _with_loops_twice(lines: Sequence[SassLine]) -> Iterator[int]:
-    """Positions in address order; the body of each executed loop (a branch back to its head) comes twice."""
-    places = {line.pc: at for at, line in enumerate(lines)}
-
-    def walk(first: int, last: int, depth: int, seen: frozenset[int]) -> Iterator[int]:
-        for at in range(first, last):
-            yield at
-            line = lines[at]
-            target = _BRANCH.search(line.text) if line.executed and at not in seen and depth < _DEEPEST else None
-            head = places.get(int(target[1], 16)) if target else None
-            if head is not None and head < at:
-                yield from walk(head, at + 1, depth + 1, seen | {at})
-
-    return walk(0, len(lines), 0, frozenset())
 
 
 def gathered_share(lines: Sequence[SassLine]) -> float | None:
     """Share of executed global loads, or of stores where that is larger, at data-dependent addresses (0..1).
 
     A forward pass in address order marks registers that hold loaded values or results computed from them, with how
-    often the load ran; the body of a loop is passed twice, so that what one iteration loads reaches the next one's
-    addresses (a list that is followed). An access is gathered when the value in its address was loaded about as often
-    as the access itself runs: a row pointer that is loaded once and then stepped along is a base, no gather. None when
-    the lines hold no global access with a count.
+    often the load ran. A second pass starts from those marks, and joins at the head of a loop what its end had carried
+    (the next address of a list that is followed). An access is gathered when the value in its address was loaded about
+    as often as the access itself runs: a row pointer that is loaded once and then stepped along is a base, no gather.
+    None when the lines hold no global access with a count.
     """
     loaded: dict[str, float] = {}
-    gathered: set[int] = set()
-    for at in (*_with_loops_twice(lines), *_with_loops_twice(lines)):  # branches without a known target: all again
-        line = lines[at]
-        instruction = parse(line.text)
-        if instruction is None:
-            continue
-        executed = line.executed or 0.0
-        if instruction.base in _ACCESS:
-            freshest = max((loaded.get(r, 0.0) for r in _address_registers(line.text)), default=0.0)
-            if freshest >= 0.5 * executed > 0:
-                gathered.add(at)
-        if instruction.base in _LOADS:
-            for register in instruction.destinations:
-                loaded[register] = executed
-        elif instruction.destinations:
-            freshest = max((loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0)
-            for register in instruction.destinations:
-                if freshest:
-                    # A value carried around a loop is as fresh as what was last added to it.
-                    loaded[register] = freshest
-                elif instruction.predicate is None:
-                    loaded.pop(register, None)
+    carried: dict[int, dict[str, float]] = {}  # address of a loop's head -> marks at the branches back to it
     counts = {"load": [0.0, 0.0], "store": [0.0, 0.0]}
-    for at, line in enumerate(lines):
-        instruction = parse(line.text)
-        if instruction is not None and instruction.base in _ACCESS:
-            count = counts[_ACCESS[instruction.base]]
-            count[0] += line.executed or 0.0
-            count[1] += (line.executed or 0.0) if at in gathered else 0.0
-    shares = [part / total for total, part in counts.values() if total]
+    for last in (False, True):
+        for line in lines:
+            _join(loaded, carried.get(line.pc, {}))
+            instruction = parse(line.text)
+            if instruction is None:
+                continue
+            executed = line.executed or 0.0
+            kind = _ACCESS.get(instruction.base)
+            if last and kind is not None:
+                counts[kind][0] += executed
+                freshest = max((loaded.get(r, 0.0) for r in _address_registers(line.text)), default=0.0)
+                if freshest >= 0.5 * executed > 0:
+                    counts[kind][1] += executed
+            target = _BRANCH.search(line.text) if executed and not last else None
+            if target is not None and int(target[1], 16) < line.pc:
+                _join(carried.setdefault(int(target[1], 16), {}), loaded)
+            if instruction.base in _LOADS:
+                for register in instruction.destinations:
+                    loaded[register] = executed
+            elif instruction.destinations:
+                freshest = max(
+                    (loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0
+                )
+                for register in instruction.destinations:
+                    if freshest:
+                        # A value carried around a loop is as fresh as what was last added to it.
+                        loaded[register] = freshest
+                    elif instruction.predicate is None:
+                        loaded.pop(register, None)
+    shares = [gathered / total for total, gathered in counts.values() if total]
     return max(shares) if shares else None
+
+
+def _join(marks: dict[str, float], others: Mapping[str, float]) -> None:
+    for register, count in others.items():
+        marks[register] = max(marks.get(register, 0.0), count)
