@@ -11,7 +11,7 @@ from diagnose import limits
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import REASONS, distribution, kernel_waits
-from diagnose.facts.work import Operations, operations
+from diagnose.facts.work import WAVEFRONT, Operations, operations
 from diagnose.gpus.catalogue import Architecture
 from diagnose.model import Diagnosis, Limit, SassLine, Series
 from diagnose.occupancy import Block, Residency, resident
@@ -27,7 +27,6 @@ _STEPS = 6
 _SASS_TEXT = 300  # characters of an instruction's text: the longest that nvdisasm writes are about half of it
 _SOURCE_BYTES = 200_000  # a source file above that is no hand-written kernel, and would fill the page
 _SECTOR = 32
-_WAVEFRONT = 128  # bytes that L1 / shared memory moves a cycle and SM, on every architecture from sm_70 on
 
 
 def rounded(value: float, digits: int = 6) -> float | int | None:
@@ -66,7 +65,7 @@ def _levels(c: Context) -> list[_Level]:
     hbm, l2, l1 = _limit(c, "hbm"), _limit(c, "l2"), _limit(c, "l1")
     recorded = c.ceilings.get("hbm")
     sms, clock = c.value("sm_count"), c.value("clock_ghz")
-    wave = _WAVEFRONT * sms if sms else None
+    wave = WAVEFRONT * sms if sms else None
     l1_roof = wave * clock * 1e9 * limits.sustained(c, "l1") if wave and clock else None
     return [
         _Level(
@@ -222,7 +221,7 @@ def memory(c: Context) -> list[Part]:
     global_ = "l1tex__t_sectors_pipe_lsu_mem_global_op"
     loaded, stored = (_bytes(c, _SECTOR, [f"{global_}_{way}.sum"]) for way in ("ld", "st"))
     shared = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
-    read, written = (_bytes(c, _WAVEFRONT, [f"{shared}_{way}.sum"]) for way in ("ld", "st"))
+    read, written = (_bytes(c, WAVEFRONT, [f"{shared}_{way}.sum"]) for way in ("ld", "st"))
     rows = [
         row("l1", loaded, stored, "l1_hit_rate", "l1"),
         row("shared", read, written, None, None),

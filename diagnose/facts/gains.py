@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.facts.pipes import all_limits, competing
+from diagnose.facts.work import counted_tensor
 from diagnose.model import Scalar
 
 # A fixed kernel reaches about this share of its binding ceiling: what healthy kernels in the recorded reports reach
@@ -77,8 +78,10 @@ def _covered(*facts: str) -> Compute:
     mean.
     """
 
+    waiting = _waiting(*facts)
+
     def compute(c: Context) -> float | None:
-        share, top = _waiting(*facts)(c), c.value("top_utilization")
+        share, top = waiting(c), c.value("top_utilization")
         if not isinstance(share, float) or not share or not top:
             return share if isinstance(share, float) else None
         return 1 - math.sqrt((1 - share) * min(1 - share, top / ACHIEVABLE))
@@ -394,13 +397,10 @@ _TENSOR_SOURCES = ("bf16_dst_fp32", "fp16", "fp64", "fp8_sparsity_off", "fp8_spa
 
 
 def _issued_tensor_flops(c: Context) -> float | None:
-    """Sum of ncu's Tensor operations by source type; the `op_` metrics split the same operations by instruction."""
-    names = [n for n in c.kernel.metrics if n.startswith("sm__ops_path_tensor_src_") and n.endswith(".sum")]
-    values = [value for value in (c.number(name) for name in names) if value is not None]
-    if not values:
+    counted = counted_tensor(c)
+    if counted is None:
         c.miss("sm__ops_path_tensor_src_*.sum")
-        return None
-    return sum(values)
+    return counted
 
 
 FACTS: tuple[FactDefinition, ...] = (

@@ -97,13 +97,14 @@ def operations(c: Context) -> Operations | None:
             paths[(path, kind)] = paths.get((path, kind), 0.0) + each * count
     tensor = sum(paths.values())
     if any(opcode.startswith("UTC") for opcode in kernel.opcodes):  # tcgen05: the shape is not in the opcode
-        tensor = max(tensor, _counted_tensor(c) or 0.0)
+        tensor = max(tensor, counted_tensor(c) or 0.0)
         return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], "tcgen05", None)
     most = max(paths, key=lambda key: paths[key]) if paths else (None, None)
     return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], *most)
 
 
-def _counted_tensor(c: Context) -> float | None:
+def counted_tensor(c: Context) -> float | None:
+    """Tensor operations by ncu's own counters, all source types; None where there is none."""
     # `src` metrics are the totals by data type; `op` metrics count the same work by instruction path.
     names = [n for n in c.kernel.metrics if n.startswith("sm__ops_path_tensor_src_") and n.endswith(".sum")]
     known = [v for v in (c.kernel.number(name) for name in names) if v is not None]
@@ -127,13 +128,13 @@ def _counted_operations(c: Context) -> Operations | None:
                 count = rate * cycles
             if count is not None:
                 found[unit] = found.get(unit, 0.0) + each * count
-    tensor = _counted_tensor(c)
+    tensor = counted_tensor(c)
     if tensor is None and not found:
         return None
     return Operations(tensor or 0.0, found.get("fp32", 0.0), found.get("fp64", 0.0), found.get("fp16", 0.0), None, None)
 
 
-_WAVEFRONT = 128  # bytes that L1 / shared memory moves a cycle and SM, on every architecture from sm_70 on
+WAVEFRONT = 128  # bytes that L1 / shared memory moves a cycle and SM, on every architecture from sm_70 on
 
 
 def _done(c: Context) -> float | None:
@@ -160,7 +161,7 @@ def _l2_bytes(c: Context) -> float | None:
 
 def _l1_bytes(c: Context) -> float | None:
     limit, sms = next((one for one in all_limits(c) if one.resource == "l1"), None), c.value("sm_count")
-    return limit.work * _WAVEFRONT * sms if limit is not None and sms else None
+    return limit.work * WAVEFRONT * sms if limit is not None and sms else None
 
 
 def _shape_use(c: Context) -> float | None:

@@ -30,14 +30,13 @@ def outer_product(code: Iterable[str]) -> float:
         if parsed.base in {"LDS", "LDG", "LD"} or (parsed.base in _UNPACK and parsed.sources & loaded):
             loaded |= written
             generation.update(written)
-        elif parsed.base in _FMA:
+            continue
+        if parsed.base in _FMA:
             operands = [part.strip().lstrip("-|").split(".")[0].rstrip("|") for part in _operands(text, parsed.opcode)]
             if len(operands) >= 4 and operands[0] == operands[3] and {operands[1], operands[2]} <= loaded:
                 for name in operands[1:3]:
                     used[f"{name} {generation[name]}"] += 1
-            loaded -= parsed.destinations
-        else:
-            loaded -= parsed.destinations
+        loaded -= parsed.destinations
     # Of the values that are multiplied at all: a loop may load others.
     return sum(used.values()) / len(used) if len(used) >= _FEW else 0.0
 
