@@ -6,10 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import chromium
 import pages
 from diagnose import compare
 from diagnose.render import comparison_page, html
-from test_render_browser import CHROMIUM
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "img"
 WIDTHS = {"narrow": (400, 860), "middle": (1280, 900), "wide": (2500, 1200)}
@@ -19,7 +19,7 @@ def main() -> int:
     """Writes the pictures; 1 where there is no Chromium."""
     from playwright.sync_api import sync_playwright
 
-    if CHROMIUM is None:
+    if chromium.CHROMIUM is None:
         print("no Chromium is installed")
         return 1
     FOLDER.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def main() -> int:
         report, compared = Path(place) / "report.html", Path(place) / "compare.html"
         report.write_text(html.render(document), encoding="utf-8")
         compared.write_text(comparison_page.render(found, (document, after)), encoding="utf-8")
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = chromium.launch(playwright)
         for name, (width, height) in WIDTHS.items():
             page = browser.new_page(viewport={"width": width, "height": height})
             page.goto(report.as_uri())

@@ -10,7 +10,7 @@ import gen_ceilings as page
 from diagnose.ceilings.record import Measured, Record, Refused
 from diagnose.gpus import catalogue
 
-SEEDS = Path("/work/shared/seeds")
+SEEDS = Path(__file__).resolve().parents[2] / "shared" / "seeds"
 
 
 def record(values, refused=(), clock=1980.0, units=None):

@@ -10,7 +10,6 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
 from datetime import date
 from importlib import resources
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 import pages
 from diagnose import accept, compare, config
 from diagnose.render import comparison_page, html, view
-from test_render_browser import CHROMIUM, OPEN_ALL, Opened, overflow
+from test_render_browser import OPEN_ALL, Opened, overflow
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,17 +29,6 @@ else:
 
 pytestmark = pytest.mark.browser
 Document = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,6 @@ from diagnose.render import html, view
 pytestmark = pytest.mark.browser
 
 SAMPLE = Path(__file__).parent / "data" / "sample_document.json"
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 WATCH = """window.violations = [];
 document.addEventListener('securitypolicyviolation', (event) => window.violations.push(event.violatedDirective));"""
 OPEN_ALL = """for (const part of document.querySelectorAll(
@@ -34,17 +29,6 @@ ROW_NAMES = (
 )
 
 Document = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

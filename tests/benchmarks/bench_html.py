@@ -38,13 +38,13 @@ def opened(path: Path, last: str) -> tuple[float, float, float] | None:
     try:
         from playwright.sync_api import sync_playwright
 
-        from test_render_browser import CHROMIUM
+        import chromium
     except ImportError:
         return None
-    if CHROMIUM is None:
+    if chromium.CHROMIUM is None:
         return None
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = chromium.launch(playwright)
         page = browser.new_page()
         page.add_init_script(
             "window.seen = null;"
