@@ -39,7 +39,7 @@ def sustained(c: Context, resource: str) -> float:
     return _sustained(c, resource)[0]
 
 
-ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "l2", "l1", "lsu", "issue")
+ORDER = ("tensor", "fp64", "fp32", "sfu", "int", "hbm", "nvlink", "l2", "l1", "lsu", "issue")
 """Who binds among resources within a few per cent: the one doing the useful work comes first (trap 26)."""
 
 PIPES = ("tensor", "fp64", "fp32", "sfu")  # the ALU pipe also selects and compares floats: its share names no work
@@ -78,6 +78,23 @@ def _l2_bytes(c: Context) -> float | None:
     return sectors * 32 if sectors is not None else None
 
 
+LINK_COUNTERS = ("nvlrx__bytes.sum.per_second", "nvltx__bytes.sum.per_second")
+PEER_MISSES = "lts__t_sectors_aperture_peer_lookup_miss.sum"
+
+
+def nvlink_bytes(c: Context) -> float | None:
+    """Bytes over NVLink in the busier direction: by the link's counters, else what L2 missed for another GPU's memory.
+
+    The second is reads only, and counts as NVLink on GPUs that have it. 0 where neither direction carried anything.
+    """
+    us = c.value("duration_us")
+    rates = [rate for rate in map(c.kernel.number, LINK_COUNTERS) if rate is not None]
+    if rates:
+        return max(rates) * us * 1e-6 if us else None
+    sectors = c.number(PEER_MISSES)
+    return sectors * 32 if sectors is not None else None
+
+
 _PIPES: Mapping[str, tuple[str, ...]] = {
     "l1": (f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}", f"l1tex__data_bank_reads{_ELAPSED}",
            f"l1tex__data_bank_writes{_ELAPSED}", f"l1tex__f_wavefronts{_ELAPSED}", "tex__sol_pct"),
@@ -106,6 +123,7 @@ _L2 = (f"lts__t_sectors{_ELAPSED}", f"lts__t_tag_requests{_ELAPSED}", f"lts__lts
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("hbm", _HBM, lambda c: c.value("hbm_bytes"), "byte", "byte/s"),
+    Resource("nvlink", (), nvlink_bytes, "byte", "byte/s"),
     Resource("l2", _L2, _l2_bytes, "byte", "byte/s"),
     *(Resource(name, metrics, _busy_cycles(metrics), "cycle", "cycle/s") for name, metrics in _PIPES.items()),
 )
@@ -170,6 +188,8 @@ def _limit(c: Context, resource: Resource) -> Limit | None:
     if not us or work is None:
         return None
     recorded = _hbm(c) if resource.name == "hbm" and unit == "byte" else None
+    if resource.name == "nvlink":  # one direction's rate; a kernel that does not use the link has no such limit
+        recorded = c.ceilings.get("nvlink") if work > 0 else None
     if recorded is not None:
         rate, source = recorded.value, recorded.source
         utilization = work / rate / (_streaming_us(c, us) * 1e-6)

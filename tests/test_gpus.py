@@ -107,7 +107,9 @@ def test_product_entries_have_the_full_shape():
     ids = [entry["id"] for entry in PRODUCTS]
     assert len(ids) == len(set(ids))
     for entry in PRODUCTS:
-        assert needed <= set(entry) <= needed | {"tensor", "derived", "l2_bytes_per_cycle"}, entry["id"]
+        assert needed <= set(entry) <= needed | {"tensor", "derived", "l2_bytes_per_cycle", "nvlink_bytes_per_s"}, (
+            entry["id"]
+        )
         assert entry["sm"] in known and DATE.fullmatch(entry["date"]) and entry["source"], entry["id"]
         assert set(entry["peaks"]) <= TYPES and set(entry.get("derived", [])) <= set(entry["peaks"]), entry["id"]
         assert all(isinstance(value, float) and 1e11 < value < 2e16 for value in entry["peaks"].values()), entry["id"]

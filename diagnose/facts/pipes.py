@@ -23,6 +23,8 @@ def utilization(resource: str) -> Compute:
         for limit in all_limits(c):
             if limit.resource == resource:
                 return limit.utilization
+        if resource == "nvlink":
+            return 0.0 if limits.nvlink_bytes(c) == 0 else None
         percentages = next(r.percentages for r in limits.RESOURCES if r.name == resource)
         if c.kernel.number(percentages[0]) == 0:
             return 0.0  # measured, and idle

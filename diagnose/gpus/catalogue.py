@@ -68,6 +68,7 @@ class Product:
     tensor: bool
     source: str
     date: str
+    nvlink_bytes_per_s: float | None = None  # all links, both directions together
 
 
 def load(name: str) -> dict[str, Any]:
@@ -112,6 +113,7 @@ def _products() -> tuple[tuple[tuple[re.Pattern[str], ...], Product], ...]:
             tensor=entry.get("tensor", True),
             source=entry["source"],
             date=entry["date"],
+            nvlink_bytes_per_s=entry.get("nvlink_bytes_per_s"),
         )
         found.append((patterns, product))
     return tuple(found)
@@ -194,6 +196,7 @@ def _datasheet_rates(gpu: Product, arch: Architecture) -> dict[str, tuple[float 
 
     rates: dict[str, tuple[float | None, str, str]] = {
         "hbm": (gpu.memory_bytes_per_s, "byte/s", "hbm"),
+        "nvlink": (gpu.nvlink_bytes_per_s / 2 if gpu.nvlink_bytes_per_s else None, "byte/s", "nvlink"),  # one direction
         "l2": (gpu.l2_bytes_per_cycle, "byte/cycle", "l2"),
         "smem": (chip(arch.rates.get("shared_bytes")), "byte/s", "smem"),
         "l1": (chip(arch.rates.get("l1_bytes")), "byte/s", "smem"),
@@ -262,9 +265,9 @@ def shipped(gpu: Product) -> Record | None:
 
 
 def ceilings(gpu: Product | None, stored: Record | None = None) -> Mapping[str, Ceiling | None]:
-    """The rates that this GPU sustains, by resource: `hbm`, `l2`, `smem`, `l1`, `fp32`, `fp64`, `fp16`, `int`, `sfu`,
-    `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`, the keys of a measurement and the shares of its peak that a
-    resource sustained in it (`share:RESOURCE`). None where nothing is known.
+    """The rates that this GPU sustains, by resource: `hbm`, `nvlink` (one direction), `l2`, `smem`, `l1`, `fp32`, `fp64`,
+    `fp16`, `int`, `sfu`, `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`, the keys of a measurement and the shares of
+    its peak that a resource sustained in it (`share:RESOURCE`). None where nothing is known.
 
     `stored` is what `diagnose ceilings` measured on a GPU of this name; its values win. Then come the recorded ones
     (ceilings.yaml, then a shipped measurement), then the data sheet times its sustained share. Without a product only

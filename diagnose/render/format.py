@@ -67,6 +67,7 @@ _RESOURCE_NAMES = {
     "sfu": "Special functions",
     "issue": "Issue slots",
     "lsu": "Load/store issue",
+    "nvlink": "NVLink",
 }
 
 
