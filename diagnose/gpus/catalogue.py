@@ -265,9 +265,9 @@ def shipped(gpu: Product) -> Record | None:
 
 
 def ceilings(gpu: Product | None, stored: Record | None = None) -> Mapping[str, Ceiling | None]:
-    """The rates that this GPU sustains, by resource: `hbm`, `nvlink` (one direction), `l2`, `smem`, `l1`, `fp32`, `fp64`,
-    `fp16`, `int`, `sfu`, `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`, the keys of a measurement and the shares of
-    its peak that a resource sustained in it (`share:RESOURCE`). None where nothing is known.
+    """The rates that this GPU sustains, by resource: `hbm`, `nvlink` (one direction), `l2`, `smem`, `l1`, `fp32`,
+    `fp64`, `fp16`, `int`, `sfu`, `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`, the keys of a measurement and the
+    shares of its peak that a resource sustained in it (`share:RESOURCE`). None where nothing is known.
 
     `stored` is what `diagnose ceilings` measured on a GPU of this name; its values win. Then come the recorded ones
     (ceilings.yaml, then a shipped measurement), then the data sheet times its sustained share. Without a product only
