@@ -2,8 +2,8 @@
 
     python3 tests/gpu/failures.py --out DIR [--budget 85] [--only NAME,NAME]
 
-Each case runs a mode of `failures.cu` under ncu itself, so that the lines are ncu's own, and shows what `diagnose` makes of them. DIR/failures.json
-is what `tests/data/ncu_failures.json` is taken from. Standard library only, besides `diagnose.collect`. Part of `make gpu`.
+Each case runs a mode of `failures.cu` under ncu itself, so that the lines are ncu's own, and shows what `diagnose`
+makes of them. `tests/data/ncu_failures.json` is taken from DIR/failures.json. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from diagnose.collect.failures import Context, explain_errors, explain_no_kernels, read_log
-from diagnose.collect.find import find_ncu, ncu_version
+from diagnose.collect.failures import Context, explain_errors, explain_no_kernels, read_log  # noqa: E402
+from diagnose.collect.find import find_ncu, ncu_version  # noqa: E402
 
 NOBODY = 65534
 LIMIT_S = 20.0
+STOCK = {"NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT": "1"}  # as `diagnose` sets it
 CHEAP = ("--metrics", "gpu__time_duration.sum")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run of ncu. `stop_s`: SIGINT after that time, as `--timeout` does. `alone`: profiles a kernel, or disturbs the others."""
+    """One run of ncu. `stop_s`: SIGINT after that time, as `--timeout` does. `alone`: not beside other cases."""
 
     name: str
     target: tuple[str, ...]
@@ -69,10 +70,13 @@ def full_disk(folder: Path) -> Path | None:
 def small_group() -> Path | None:
     """A control group with 6 GB of memory, or None where none may be made."""
     place = Path("/sys/fs/cgroup/diagnose-failures")
+    if not (place.parent / "cgroup.controllers").exists():  # that of version 2
+        return None
     try:
-        place.mkdir(exist_ok=True)
         (place.parent / "cgroup.subtree_control").write_text("+memory")
-        (place / "memory.max").write_text("6G")
+        place.mkdir(exist_ok=True)
+        with (place / "memory.max").open("r+") as limit:  # the kernel's file, or none
+            limit.write("6G")
         return place
     except OSError:
         return None
@@ -158,8 +162,7 @@ def run(case: Case, folder: Path, ncu: Path, version: str | None) -> dict[str, A
     began = time.monotonic()
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**os.environ, "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT": "1", **case.env}, start_new_session=True,
-        preexec_fn=before(case),
+        env={**os.environ, **STOCK, **case.env}, start_new_session=True, preexec_fn=before(case),
     )  # fmt: skip
     stopped = None
     try:
@@ -184,7 +187,7 @@ def run(case: Case, folder: Path, ncu: Path, version: str | None) -> dict[str, A
         "report_bytes": size,
         "log": lines,
         "output": said[-20:],
-        "diagnose": explained(case, command, lines, said, process.returncode, ncu, version),
+        "diagnose": explained(case, lines, said, process.returncode, ncu, version),
     }
 
 
@@ -200,13 +203,7 @@ def interrupt(pid: int) -> None:
 
 
 def explained(
-    case: Case,
-    command: list[str],
-    lines: Sequence[str],
-    said: Sequence[str],
-    status: int,
-    ncu: Path,
-    version: str | None,
+    case: Case, lines: Sequence[str], said: Sequence[str], status: int, ncu: Path, version: str | None
 ) -> dict[str, Any]:
     """What `diagnose` makes of these lines."""
     log = read_log("\n".join(lines))
@@ -270,14 +267,12 @@ def main() -> int:
     source = ROOT / "tests" / "gpu" / "failures.cu"
     shutil.copy(source, folder / "failures.cu")
     builds = {"failures": ["-arch=sm_90"], "failures-ptx": ["-gencode", "arch=compute_75,code=compute_75"]}
-    with ThreadPoolExecutor(2) as pool:
-        for done in pool.map(
-            lambda item: subprocess.run(
-                ["nvcc", "-O2", *item[1], "failures.cu", "-o", item[0]], cwd=folder, check=True
-            ),
-            builds.items(),
-        ):
-            assert done.returncode == 0
+    compiling = [
+        subprocess.Popen(["nvcc", "-O2", *words, "failures.cu", "-o", name], cwd=folder)
+        for name, words in builds.items()
+    ]
+    if any(compiler.wait() for compiler in compiling):
+        return 3
     print(f"ncu {version} at {os.path.realpath(ncu)}; built in {time.monotonic() - began:.1f} s", flush=True)
     wanted = set(given.only.split(",")) - {""}
     chosen = [case for case in cases(folder, ncu) if not wanted or case.name in wanted]
@@ -306,10 +301,8 @@ def main() -> int:
             skipped.append("counters-held")
     if (folder / "full").is_mount():
         subprocess.run(["umount", str(folder / "full")], check=False)
-    print(
-        f"# {len(results)} cases in {time.monotonic() - began:.0f} s; not run: {', '.join(skipped) or 'none'}",
-        flush=True,
-    )
+    left = ", ".join(skipped) or "none"
+    print(f"# {len(results)} cases in {time.monotonic() - began:.0f} s; not run: {left}", flush=True)
     return 0
 
 
