@@ -1,0 +1,149 @@
+"""What ncu asks for each group of metrics, which launches a mangled-name filter takes, and what a survey costs.
+
+    python3 tests/gpu/collection_probe.py --out DIR
+
+The numbers behind `diagnose/collect/plan.py` and docs/collection.md. Needs nvcc, ncu and a GPU; about two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--steps", "1", "--n", "1024", "--much", "16"]
+SAMPLED = "group:smsp__pcsamp_warp_stall_reasons,group:smsp__pcsamp_warp_stall_reasons_not_issued"
+BY_ADDRESS = (
+    "inst_executed,thread_inst_executed_true,memory_l1_wavefronts_shared,memory_l1_wavefronts_shared_ideal,"
+    "memory_l2_theoretical_sectors_global,memory_l2_theoretical_sectors_global_ideal"
+)
+OPCODES = (
+    "sass__inst_executed_per_opcode_with_modifier_all,sass__thread_inst_executed_true_per_opcode_with_modifier_all"
+)
+THREE = ["-k", "regex:^(matmul|reduce_rows|softmax_rows)$", "-c", "8"]
+
+
+def ran(words: list[str], folder: Path, environment: dict[str, str] | None = None) -> tuple[float, str]:
+    began = time.monotonic()
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, errors="replace", timeout=200, check=False,
+        env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+    return time.monotonic() - began, done.stdout + done.stderr
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, str(ROOT))
+    from diagnose.api import Options, live_metrics, load_rules
+    from diagnose.collect.find import find_ncu
+
+    work = Path("/src/diagnose/collection")
+    work.mkdir(parents=True, exist_ok=True)
+    build = ["nvcc", "-O3", "-std=c++17", "-lineinfo", "-arch=sm_90", "-I", str(ROOT / "kernels")]
+    subprocess.run([*build, str(ROOT / "tests/gpu/training_loop.cu"), "-o", str(work / "loop")], check=True)
+    print(ran(["./loop", "--steps", "0", "--check", "1", "--n", "1024", "--much", "4"], work)[1], flush=True)
+    seconds, text = ran(["./loop"], work)
+    print(f"alone: {seconds:.2f} s {text.strip()}", flush=True)
+
+    # --- CUPTI by injection
+    header = next(iter([*glob.glob("/usr/local/cuda*/include/cupti.h"), *glob.glob("/usr/local/cuda*/extras/CUPTI/include/cupti.h"),
+                        *glob.glob("/opt/torch/.venv/lib/python3*/site-packages/nvidia/*/include/cupti.h")]), None)  # fmt: skip
+    libraries = [*glob.glob("/usr/local/cuda*/lib64/libcupti.so*"), *glob.glob("/usr/local/cuda*/extras/CUPTI/lib64/libcupti.so*"),
+                 *glob.glob("/opt/torch/.venv/lib/python3*/site-packages/nvidia/*/lib/libcupti.so*")]  # fmt: skip
+    print("cupti", header, libraries, flush=True)
+    if header and libraries:
+        library = libraries[-1]
+        compiled = ran(
+            ["g++", "-O2", "-std=c++17", "-shared", "-fPIC", str(ROOT / "diagnose/collect/cupti_survey.cpp"), "-I", str(Path(header).parent),
+             *[f"-I{one}" for one in glob.glob("/usr/local/cuda/include")], library, f"-Wl,-rpath,{Path(library).parent}", "-o", str(work / "survey.so")], work,
+        )  # fmt: skip
+        print("compiled", compiled, flush=True)
+        folder = work / "survey"
+        folder.mkdir(exist_ok=True)
+        injected = {"CUDA_INJECTION64_PATH": str(work / "survey.so"), "DIAGNOSE_SURVEY": str(folder)}
+        for words in (["./loop"], ["./loop", "--steps", "1"]):
+            seconds, text = ran(words, work, injected)
+            print(f"injected: {seconds:.2f} s {text.strip()[-300:]}", flush=True)
+            for file in folder.glob("*"):
+                rows = file.read_text().splitlines()
+                print(len(rows), *(row[:150] for row in (*rows[:5], *rows[-2:])), sep="\n   ", flush=True)
+                file.unlink()
+        torch = "import torch; x=torch.randn(2048,2048,device='cuda'); y=[torch.nn.functional.gelu(x@x) for _ in range(50)]; torch.cuda.synchronize(); print('done')"
+        for environment in ({}, injected):
+            seconds, text = ran([sys.executable, "-c", torch], work, environment)
+            print(f"torch {'injected' if environment else 'alone'}: {seconds:.2f} s {text.strip()[-300:]}", flush=True)
+        for file in folder.glob("*"):
+            print(file.read_text()[:1500], flush=True)
+
+    # --- passes
+    ncu = str(find_ncu(None))
+    metrics = list(live_metrics(load_rules(Options())))
+    core = [m for m in metrics if not re.search(r"issue_stalled|ops_path|mio_inst", m)]
+    dropped = re.compile(
+        r"bank_conflicts|data_bank_|shared_op_(ld|st)|xbar2l1tex_read_sectors\.avg|global_op_ld\.sum|lsuin"
+    )
+    least = [m for m in core if not dropped.search(m)]
+    plain = ["--clock-control", "none"]
+    sets = {
+        "time only": ["--metrics", "gpu__time_duration.sum"],
+        "section SourceCounters": ["--section", "SourceCounters"],
+        "sampled stalls": ["--metrics", SAMPLED],
+        "inst_executed": ["--metrics", "inst_executed"],
+        "all by address": ["--metrics", BY_ADDRESS],
+        "section InstructionStats": ["--section", "InstructionStats"],
+        "opcodes": ["--metrics", OPCODES],
+        "hardware: all named": ["--metrics", ",".join(metrics)],
+        "hardware: core": ["--metrics", ",".join(core)],
+        "hardware: least": ["--metrics", ",".join(least)],
+        "least + address + opcodes + samples": ["--metrics", ",".join([*least, BY_ADDRESS, OPCODES, SAMPLED])],
+        "core + sections": [
+            *(w for s in ("LaunchStats", "Occupancy", "SourceCounters", "InstructionStats") for w in ("--section", s)),
+            "--metrics", ",".join(core),
+        ],
+        "today": [
+            *(w for s in ("LaunchStats", "Occupancy", "SourceCounters", "InstructionStats") for w in ("--section", s)),
+            "--metrics", ",".join(metrics),
+        ],
+        "set full": ["--set", "full"],
+    }  # fmt: skip
+    found = {}
+    for name, words in sets.items():
+        report = work / "probe.ncu-rep"
+        command = [ncu, *plain, "-f", "-o", str(report), *words, *THREE, "./loop", *SMALL]
+        seconds, text = ran(command, work)
+        passes = [int(n) for n in re.findall(r"(\d+) pass(?:es)?\s*$", text, re.MULTILINE)]
+        found[name] = {"passes": passes, "seconds": round(seconds, 2), "bytes": report.stat().st_size if report.exists() else 0}
+        print(f"{name}: {found[name]}", flush=True)
+        for line in text.splitlines():
+            if "ERROR" in line or "Failed" in line:
+                print("   ", line[:300])
+        report.unlink(missing_ok=True)
+    (out / "probe.json").write_text(json.dumps(found, indent=1))
+
+    # --- a survey by ncu
+    for steps in ("1", "5"):
+        seconds, text = ran([ncu, *plain, "--cache-control", "none", "-f", "-o", str(work / "s"), "--metrics", "gpu__time_duration.sum", "./loop", "--steps", steps], work)
+        print(f"ncu survey of {text.count('==PROF== Profiling')} launches: {seconds:.2f} s", flush=True)
+
+    # --- filters by name
+    for base, expression in (("function", "regex:^map$"), ("mangled", "regex:^(_Z3mapI3AddEvPKfS2_Pfm|_Z3mapI4GeluEvPKfS2_Pfm|_Z3mapI5ClampEvPKfS2_Pfm)$"), ("demangled", "regex:^void map<(Add|Gelu)>")):
+        words = ["--kernel-name-base", base, "--filter-mode", "per-launch-config", "--kernel-id", f"::{expression}:1"]
+        seconds, text = ran([ncu, *plain, *words, "--metrics", "gpu__time_duration.sum", "./loop", *SMALL], work)
+        print(f"base {base} {expression}:", *re.findall(r"^==PROF== Profiling.*|^ERROR.*|^==ERROR.*", text, re.MULTILINE), sep="\n   ", flush=True)
+        print(*re.findall(r"^ +\S.*\(\d+, \d+, \d+\)x.*", text, re.MULTILINE), sep="\n   ", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
