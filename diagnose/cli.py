@@ -63,13 +63,14 @@ def _chosen(option: str, value: str, choices: Sequence[str]) -> str:
       doctor     what is here, and the remedy for what is missing
       static     the data paths in a binary's machine code: no GPU
       kernels    list, build, run: the bundled kernels
-      rules      list, explain, new, test, accuracy: the rules and packs
+      rules      list, explain, new, test, schema, accuracy: the rules and packs
       facts      the facts that rules may use
       ceilings   the rates that a GPU sustains
       compare    two reports, kernel by kernel
       ablate     one variable swept, with a curve
       check-races  memory errors, races, misused barriers, by compute-sanitizer
       open       shows an HTML report in the browser
+      descriptor  what a matrix descriptor of wgmma or tcgen05 says, and what is wrong with it
     A program of such a name: ./static or -- static
 
     \b
@@ -205,10 +206,10 @@ def doctor(form: str = _LIST_FORMAT) -> int:
 
 
 @verbs_app.command(name="facts", help="The catalogue of facts that rules may use.")
-def facts_(form: str = _LIST_FORMAT) -> int:
-    from diagnose import facts
+def facts_(form: str = _LIST_FORMAT, rules: list[str] = _RULES) -> int:
+    from diagnose.api import Options, catalogue_of, load_rules
 
-    found = facts.CATALOGUE.values()
+    found = catalogue_of(load_rules(Options(rules=tuple(map(Path, rules)))) if rules else ()).values()
     if _json_wanted(form):
         rows = [{"name": d.name, "unit": d.unit, "needs": list(d.needs), "code": d.code, "doc": d.doc} for d in found]
         _print_json({"facts": rows})
@@ -225,14 +226,14 @@ def _packs(rules: Sequence[str], config: str | None) -> Any:
     return load_rules(Options(rules=(*settings.packs, *map(Path, rules)), disable=settings.disable))
 
 
-@rules_app.command("list", help="The rules in force, with class, status and what they need.")
+@rules_app.command("list", help="The rules in force: class, status, how often each fired on the recorded kernels.")
 def rules_list(
     form: str = _LIST_FORMAT,
     rules: list[str] = _RULES,
     config: str = _CONFIG,
     table: bool = typer.Option(False, "--table", help="The article's decision table with the rules of each row."),
 ) -> int:
-    from diagnose import program
+    from diagnose import fired, program
     from diagnose.api import fact_needs
     from diagnose.rules import active_rules, rule_metrics
 
@@ -248,9 +249,9 @@ def rules_list(
         else:
             to_stdout(decision_table.text(found))
         return EXIT_OK
-    active = active_rules(packs)
+    active, counts = active_rules(packs), fired.read()
     if wants_json:
-        needs = fact_needs()
+        needs = fact_needs(packs)
         rows: list[dict[str, Any]] = [
             {
                 "id": rule.id,
@@ -265,11 +266,31 @@ def rules_list(
             for rule in active
         ]
         rows += [{"id": name, "pack": "core", **row} for name, row in program.RULE_ROWS.items()]
-        _print_json({"rules": rows})
+        for row in rows:
+            row |= counts["rules"].get(row["id"], {"fired": None, "verdicts": None})
+        _print_json({"rules": rows, "corpus": {"reports": counts["reports"], "kernels": counts["kernels"]}})
     else:
-        lines = [(rule.id, rule.klass, rule.status, rule.title) for rule in active]
-        lines += [(name, row["class"], row["status"], row["title"]) for name, row in program.RULE_ROWS.items()]
+        named: list[tuple[str, str, str, str, str, str]] = [
+            (one.id, one.pack, one.klass, one.status, one.title, one.scope) for one in active
+        ]
+        named += [
+            (name, "core", row["class"], row["status"], row["title"], "program")
+            for name, row in program.RULE_ROWS.items()
+        ]
+        lines = [
+            (name, pack, klass, status, "fired on " + fired.told(counts, name, scope), title)
+            for name, pack, klass, status, title, scope in named
+        ]
         _print_table(lines)
+    return EXIT_OK
+
+
+@rules_app.command("schema", help="The JSON Schema of a rule, a pack.yaml or a facts.yaml, for an editor.")
+def rules_schema(what: str = typer.Argument("rule", metavar="rule|pack|facts")) -> int:
+    from diagnose.output import to_stdout
+
+    _chosen("diagnose rules schema", what, ("rule", "pack", "facts"))
+    to_stdout((Path(__file__).parent / f"{what}.schema.json").read_text(encoding="utf-8"))
     return EXIT_OK
 
 
@@ -702,6 +723,46 @@ def check_races(
     chosen = tuple(dict.fromkeys(_chosen("--tool", tool, TOOLS) for tool in tools)) or TOOLS
     job = races.Job(tuple(target), chosen, kernel, sanitizer, timeout, wants_json, not no_color)
     return _uninterrupted(races.run, job)
+
+
+@verbs_app.command(
+    help="""What a matrix descriptor of wgmma or tcgen05 says, and what is wrong with it; or the descriptor of fields.
+
+    \b
+      diagnose descriptor 0x4000004000010040
+      diagnose descriptor --address 0x400 --leading 16 --stride 1024 --swizzle 128
+      diagnose descriptor --instruction f16 0x8200490
+
+    \b
+    Exit codes: 0 nothing illegal, 1 something illegal, 2 wrong usage or fields that no descriptor can hold
+    """
+)
+def descriptor(
+    value: str = typer.Argument(None, metavar="[VALUE]", show_default=False),
+    address: str = typer.Option(None, "--address", metavar="BYTES", help="Start in shared memory."),
+    leading: str = typer.Option(None, "--leading", metavar="BYTES", help="Leading dimension byte offset (16)."),
+    stride: str = typer.Option(None, "--stride", metavar="BYTES", help="Stride byte offset (eight dense rows)."),
+    swizzle: str = typer.Option(None, "--swizzle", metavar="MODE", help="none, 32, 64, 128, tcgen05 also 128-32."),
+    base_offset: str = typer.Option("0", "--base-offset", metavar="N", help="0 to 7."),
+    tcgen05: bool = typer.Option(False, "--tcgen05", help="The form of Blackwell's tcgen05."),
+    instruction: str = typer.Option(
+        None, "--instruction", metavar="KIND", help="VALUE is tcgen05's instruction descriptor: f16, tf32, f8f6f4, i8."
+    ),
+    major: str = typer.Option("k", "--major", metavar="k|mn", help="How the instruction reads the matrix."),
+    form: str = _LIST_FORMAT,
+) -> int:
+    from diagnose import descriptor as descriptors
+    from diagnose.output import to_stdout
+
+    wants_json = _json_wanted(form)
+    fields = descriptors.Fields(address, leading, stride, swizzle, base_offset)
+    kind = _chosen("--instruction", instruction, tuple(descriptors.KINDS)) if instruction else None
+    found = descriptors.examine(value, fields, tcgen05, kind, _chosen("--major", major, ("k", "mn")))
+    if wants_json:
+        _print_json(found)
+    else:
+        to_stdout(descriptors.text(found))
+    return EXIT_OK if found["legal"] else EXIT_GATE
 
 
 # --- entry ---

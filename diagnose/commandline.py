@@ -13,12 +13,12 @@ from diagnose.report_session import MAGIC
 
 VERBS = (
     "static", "doctor", "ceilings", "kernels", "rules", "facts", "compare", "ablate", "open",
-    "check-races",
+    "check-races", "descriptor",
 )  # fmt: skip
 PROGRAM_VERBS = ("check-races",)  # what follows their options is a program with words of its own
 SUBVERBS: Mapping[str, tuple[str, ...]] = {
     "kernels": ("list", "build", "run"),
-    "rules": ("list", "explain", "new", "test", "accuracy"),
+    "rules": ("list", "explain", "new", "test", "accuracy", "schema"),
 }
 KERNEL_PREFIX = "kernel:"
 _PACKED_MAGIC = (b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")
