@@ -45,6 +45,22 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """What a survey counted of a kernel in this launch configuration: its launches, and their time together."""
+
+    launches: int
+    total_us: float
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Metrics that a result holds from the same launch in another run of the program (an index into `Profile.runs`)."""
+
+    run: int
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class KernelProfile:
     """One result of a report: a kernel launch, or a range or graph (`workload`).
 
@@ -69,6 +85,9 @@ class KernelProfile:
     sources: Mapping[str, str] = field(default_factory=dict)
     nvtx: tuple[str, ...] = ()
     ncu_rules: tuple[Mapping[str, str], ...] = ()
+    mangled: str = ""  # the compiler's name, which tells instances of one template apart; "" where a report has none
+    counted: Counted | None = None
+    joined: tuple[Joined, ...] = ()
 
     def number(self, name: str) -> float | None:
         """The metric as a finite number, or None where it was not measured."""

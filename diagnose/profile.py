@@ -535,6 +535,7 @@ def _kernel(data: Mapping[str, Any], sources: Mapping[str, str]) -> KernelProfil
         sources={name: sources[name] for name in _texts(data["sources"]) if name in sources},
         nvtx=_texts(data["nvtx"]),
         ncu_rules=tuple({_text(k): _text(v) for k, v in _mapping(rule).items()} for rule in data["rules"]),
+        mangled=_text(data.get("mangled", "")),
     )
 
 

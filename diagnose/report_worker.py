@@ -161,6 +161,7 @@ def _kernel(action: Action, shared: _Shared, *, source: bool) -> dict[str, Any]:
     notes: list[str] = []
     values = _Values(action, metric_names, shared.units)
     demangled = _quiet(notes, "name", lambda: action.name(action.NameBase_DEMANGLED)) or name
+    mangled = _quiet(notes, "name", lambda: action.name(action.NameBase_MANGLED)) or ""
     code = _Code(values, name)
     code.fetch_text(action, shared.sass, notes)
     if code.executed is not None:
@@ -171,6 +172,7 @@ def _kernel(action: Action, shared: _Shared, *, source: bool) -> dict[str, Any]:
     return {
         "name": name,
         "demangled": demangled,
+        "mangled": mangled,
         "workload": _workload(action),
         "metrics": values.scalars,
         "units": values.units,
