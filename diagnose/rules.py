@@ -53,6 +53,7 @@ CLASSES = ("hardware", "fit", "implementation", "unknown")
 SEVERITIES = ("critical", "warning", "note")
 STATUSES = ("preview", "stable", "deprecated")
 SCOPES = ("kernel", "program")
+LOSSES = ("counted", "estimated")  # how `at_stake` is known; engine.py has the interval of each
 ROLES = ("waiting", "cause")
 CORE = "core"
 # Limits that keep a hostile pack from taking long or much memory; rules written by people are far below.
@@ -73,6 +74,7 @@ RULE_KEYS = (
     "at_stake",
     "at_stake_high",
     "at_stake_low",
+    "loss",
     "sentence",
     "show",
     "where",
@@ -218,6 +220,7 @@ class Rule:
     at_stake: Expression | None
     at_stake_low: Expression | None
     at_stake_high: Expression | None
+    loss: str | None
     sentence: Sentence
     show: tuple[str, ...]
     where: tuple[Select, ...]
@@ -896,6 +899,7 @@ class _RuleReader:
             at_stake=self.stake(keys, "at_stake"),
             at_stake_low=self.stake(keys, "at_stake_low"),
             at_stake_high=self.stake(keys, "at_stake_high"),
+            loss=_choice(keys["loss"], "loss", LOSSES) if "loss" in keys else None,
             sentence=self.sentence(keys["sentence"]),
             show=self.show(keys.get("show")),
             where=self.where(keys.get("where")),

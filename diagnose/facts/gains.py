@@ -203,6 +203,17 @@ def _small_grid(c: Context) -> float | None:
     return _leaves(c, c.value("idle_sm_share"))
 
 
+def _split(c: Context) -> float | None:
+    """Blocks for the idle SMs, and with them several for each busy one, which cover what a single block waits for.
+
+    How far that goes lies between the idle time alone and the bound: what remains is expected at their geometric mean.
+    """
+    share, top = _small_grid(c), c.value("top_utilization")
+    if not share or not top:
+        return share
+    return 1 - math.sqrt((1 - share) * min(1 - share, top / ACHIEVABLE))
+
+
 def _tail(c: Context) -> float | None:
     """What a last, partly filled wave costs: no more than the measured idle time of SMs."""
     tail, active = c.value("wave_tail_idle"), c.value("sm_active")
@@ -285,7 +296,9 @@ def _narrow(c: Context) -> float | None:
         return 0.0 if lane is not None else None
     factor = lane / 16
     share = c.value("memory_instruction_share") or 0.0
-    by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": max(factor, 0.25), "int": 0.5})
+    global_l1 = 1 - (c.value("shared_wavefront_share") or 0.0)  # wider global accesses leave those of shared memory
+    l1 = 1 - global_l1 * (1 - max(factor, 0.25))
+    by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": l1, "int": 0.5})
     # A request of 1 or 2 bytes a lane fills half a line or less: fewer bytes are in flight for the same waiting.
     waiting = (c.value("exposed_lg_throttle") or 0.0) + ((c.value("exposed_load") or 0.0) if lane <= 2 else 0.0)
     by_waiting = bounded(c, waiting * (1 - factor)) or 0.0
@@ -429,6 +442,9 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("stake_spill", "share", "Time at stake without register spills.", _spill),
     FactDefinition("stake_local_array", "share", "Time at stake without arrays in local memory.", _local_array),
     FactDefinition("stake_small_grid", "share", "Time at stake if every SM had a block.", _small_grid),
+    FactDefinition(
+        "stake_under_split", "share", "Time at stake if long blocks were split until every SM had several.", _split
+    ),
     FactDefinition("stake_tail", "share", "Time at stake with full waves.", _tail),
     FactDefinition("stake_imbalance", "share", "Time at stake if all SMs worked equally long.", _imbalance),
     FactDefinition(
