@@ -28,7 +28,8 @@ from diagnose.engine import WORTH
 from diagnose.errors import DiagnoseError
 from diagnose.model import Diagnosis, KernelProfile, Scalar, Verdict
 from diagnose.packfile import nearest
-from diagnose.rules import Pack, active_rules, glob_matches
+from diagnose.rules import Pack, active_rules
+from diagnose.scope import glob_matches
 
 LABELS = "labels.yaml"
 QUIET = "quiet"

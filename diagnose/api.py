@@ -14,13 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnose import budget, engine, facts, installed, problem, program
+from diagnose import budget, engine, facts, installed, problem, program, sections
 from diagnose.bundled import bundled
 from diagnose.ceilings import store
 from diagnose.collect.find import find_ncu
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.run import Collected, CollectOptions, collect
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
+from diagnose.facts.context import FactDefinition
 from diagnose.gpus import catalogue
 from diagnose.model import Ceiling, KernelProfile, Profile, Scalar
 from diagnose.packfile import nearest
@@ -77,7 +78,10 @@ class Result:
 
 def load_rules(options: Options) -> tuple[Pack, ...]:
     """The core pack, then the given ones. `options.disable` turns rules off as a pack's own `disable` does."""
-    packs = load_packs([bundled("rules"), *map(installed.resolve, options.rules)], facts.units())
+    code = [installed.code_facts(path) for path in options.rules]
+    units = {**facts.units(), **{d.name: d.unit for found in code if found is not None for d in found.definitions}}
+    core_pack, *others = load_packs([bundled("rules"), *map(installed.resolve, options.rules)], units)
+    packs = (core_pack, *(replace(pack, code=found) for pack, found in zip(others, code, strict=True)))
     if not options.disable:
         return packs
     known = {rule.id for pack in packs for rule in pack.rules}
@@ -88,9 +92,15 @@ def load_rules(options: Options) -> tuple[Pack, ...]:
     return (replace(core, disable=tuple(dict.fromkeys((*core.disable, *options.disable)))), *packs[1:])
 
 
-def fact_needs() -> Mapping[str, tuple[str, ...]]:
+def catalogue_of(packs: Sequence[Pack]) -> Mapping[str, FactDefinition]:
+    """Every fact by name: diagnose's own, and those of the installed packages among the packs."""
+    more = {one.name: one for pack in packs if pack.code is not None for one in pack.code.definitions}
+    return {**facts.CATALOGUE, **more} if more else facts.CATALOGUE
+
+
+def fact_needs(packs: Sequence[Pack] = ()) -> Mapping[str, tuple[str, ...]]:
     """Fact -> the ncu metrics that it needs."""
-    return {name: definition.needs for name, definition in facts.CATALOGUE.items()}
+    return {name: definition.needs for name, definition in catalogue_of(packs).items()}
 
 
 # Counted by address or opcode: they come with the sections SourceCounters and InstructionStats, not by name.
@@ -119,7 +129,7 @@ _SHOWN = (
 
 def live_metrics(packs: Sequence[Pack]) -> tuple[str, ...]:
     """The metrics that a live run names to ncu: what the rules in force need, and the facts that those facts use."""
-    needs = fact_needs()
+    needs = fact_needs(packs)
     wanted = {*metrics_needed(packs, needs), *_SHOWN, *(metric for metrics in needs.values() for metric in metrics)}
     return tuple(
         sorted(
@@ -265,22 +275,31 @@ def _left_out_by_filter(profile: Profile, kernels: Sequence[KernelProfile]) -> l
 def asker(packs: Sequence[Pack]) -> Callable[[KernelProfile, Mapping[str, Scalar]], Diagnosed]:
     """What diagnoses one kernel after another, with the work declared for each, under the rules in force."""
     tuned = tuner([rule for rule in active_rules(packs) if rule.scope == "kernel"], packs)
-    weigh = weights(packs)
+    weigh, catalogue = weights(packs), catalogue_of(packs)
+    extra = [(pack.name, section) for pack in packs for section in pack.sections]
 
     def ask(kernel: KernelProfile, declared: Mapping[str, Scalar]) -> Diagnosed:
-        return _diagnose(kernel, tuned((kernel.name, kernel.demangled), architecture(kernel)), weigh, declared)
+        names, arch = (kernel.name, kernel.demangled), architecture(kernel)
+        found = _diagnose(kernel, tuned(names, arch), weigh, declared, catalogue)
+        if not extra:
+            return found
+        return replace(found, sections=sections.shown(extra, engine.FactEnv(found.context), names, arch))
 
     return ask
 
 
 def _diagnose(
-    kernel: KernelProfile, rules: Sequence[Rule], weigh: Mapping[str, float], declared: Mapping[str, Scalar]
+    kernel: KernelProfile,
+    rules: Sequence[Rule],
+    weigh: Mapping[str, float],
+    declared: Mapping[str, Scalar],
+    fact_catalogue: Mapping[str, FactDefinition],
 ) -> Diagnosed:
     sm = facts.architecture_number(kernel)
     name = kernel.text("device__attribute_display_name") or ""
     product, ceilings = _ceilings(name, sm) if sm is not None else (None, {})
     paths = catalogue.architecture(sm).paths if sm is not None else frozenset()
-    context = facts.context(kernel, ceilings, paths, declared)
+    context = facts.context(kernel, ceilings, paths, declared, fact_catalogue)
     return Diagnosed(context, engine.diagnose_kernel(context, rules, weigh), product)
 
 

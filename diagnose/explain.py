@@ -48,7 +48,7 @@ def page(rule_id: str, packs: Sequence[Pack]) -> dict[str, Any]:
         "references": list(rule.references),
         "yields_to": list(rule.yields_to),
         "facts": list(rule.facts),
-        "needs": list(rule_metrics(rule, fact_needs())),
+        "needs": list(rule_metrics(rule, fact_needs(packs))),
         "disabled": any(rule.id in pack.disable for pack in packs),
     }
 

@@ -4,11 +4,13 @@
     sum       := product { ("+" | "-") product }
     product   := factor { ("*" | "/") factor }
     factor    := "-" factor | "(" sum ")" | number ["%"] | 'text' | true | false | fact | ncu:METRIC
-               | min(sum, …) | max(sum, …) | sass.has(OPCODE) | sass.count(OPCODE) | sass.share(OPCODE)
+               | min(sum, …) | max(sum, …) | sass.has(CODE) | sass.count(CODE) | sass.share(CODE)
+    code      := OPCODE [ in loop ]
 
 Every value is a number, a text, a boolean or unknown; an unknown operand makes the result unknown, and `missing` then
 names what was not measured. OPCODE is a dotted prefix: HMMA means HMMA and HMMA.16816.F32 but not HMMAX; HMMA* means
-all three.
+all three. `in loop` counts what executed in the kernel's main loop only (`diagnose.sass.executed`); a kernel without a
+loop executed nothing there.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from diagnose.model import Scalar
 MAX_LENGTH = 500
 MAX_DEPTH = 32
 OPCODES_METRIC = "sass__inst_executed_per_opcode_with_modifier_all"
+ADDRESS_METRIC = "inst_executed"  # warp instructions by address: where loops are seen
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -48,6 +51,10 @@ class Env(Protocol):
     @property
     def opcodes(self) -> Mapping[str, float]:
         """Executed warp instructions by full opcode; empty when they were not measured."""
+
+    @property
+    def loop_opcodes(self) -> Mapping[str, float] | None:
+        """The same in the main loop, empty without a loop; None when executions by address were not measured."""
 
     def lookup(self, name: str) -> Reading:
         """A fact of the catalogue."""
@@ -112,11 +119,12 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sass:
-    """`sass.has`, `sass.count` or `sass.share` of the executed opcodes that match."""
+    """`sass.has`, `sass.count` or `sass.share` of the executed opcodes that match, or of those `in loop`."""
 
     function: str
     opcode: str
     star: bool = False
+    loop: bool = False
     column: int = field(default=1, compare=False)
 
 
@@ -333,9 +341,15 @@ class _Parser:
                 star = True
         if word.kind != "word" or not _OPCODE.fullmatch(text.removesuffix(".") if star else text):
             raise ExprError(f"{text!r} is not an opcode (HMMA, LDG.E.128, LD*)", word.column)
+        loop = self.token.kind == "word" and self.token.text == "in"
+        if loop:
+            self.at += 1
+            if self.token.text != "loop":
+                self.fail("'loop', the kernel's main loop")
+            self.at += 1
         if not self.take(")"):
-            self.fail("')'")
-        return Sass(token.text.removeprefix("sass."), text, star, token.column)
+            self.fail("')'" if loop else "')' or 'in loop'")
+        return Sass(token.text.removeprefix("sass."), text, star, loop, token.column)
 
 
 def parse(text: str) -> Node:
@@ -368,8 +382,8 @@ def show(node: Node) -> str:
             return name
         case Metric(name):
             return f"ncu:{name}"
-        case Sass(function, opcode, star):
-            return f"sass.{function}({opcode}{'*' if star else ''})"
+        case Sass(function, opcode, star, loop):
+            return f"sass.{function}({opcode}{'*' if star else ''}{' in loop' if loop else ''})"
         case Neg(operand):
             return f"-({show(operand)})" if isinstance(operand, Arith) else f"-{show(operand)}"
         case Arith(op, left, right):
@@ -422,7 +436,8 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def names(node: Node) -> tuple[frozenset[str], frozenset[str]]:
-    """The facts and the ncu metrics that an expression reads (a sass predicate reads `OPCODES_METRIC`)."""
+    """The facts and the ncu metrics that an expression reads (a sass predicate reads `OPCODES_METRIC`, one `in loop`
+    `ADDRESS_METRIC`)."""
     facts, metrics = set(), set()
     for part in walk(node):
         if isinstance(part, Name):
@@ -430,7 +445,7 @@ def names(node: Node) -> tuple[frozenset[str], frozenset[str]]:
         elif isinstance(part, Metric):
             metrics.add(part.name)
         elif isinstance(part, Sass):
-            metrics.add(OPCODES_METRIC)
+            metrics.add(ADDRESS_METRIC if part.loop else OPCODES_METRIC)
     return frozenset(facts), frozenset(metrics)
 
 
@@ -555,6 +570,7 @@ class _Opcodes:
 
 
 _last = _Opcodes({})
+_last_loop = _Opcodes({})
 
 
 def _opcodes(env: Env) -> _Opcodes | None:
@@ -565,6 +581,18 @@ def _opcodes(env: Env) -> _Opcodes | None:
     if index.opcodes is not opcodes:
         _last = index = _Opcodes(opcodes)
     return index if opcodes else None
+
+
+def _loop_opcodes(env: Env) -> _Opcodes | None:
+    """The same of the main loop."""
+    global _last_loop
+    opcodes = env.loop_opcodes
+    if opcodes is None:
+        return None
+    index = _last_loop
+    if index.opcodes is not opcodes:
+        _last_loop = index = _Opcodes(opcodes)
+    return index
 
 
 def _finite(value: Scalar | None) -> Scalar | None:
@@ -598,8 +626,8 @@ def compile_node(node: Node) -> Compiled:
                 return value if type(value) is float and isfinite(value) else _finite(value)
 
             return metric
-        case Sass(function, opcode, star):
-            return _compile_sass(function, opcode, star)
+        case Sass(function, opcode, star, loop):
+            return _compile_sass(function, opcode, star, loop)
         case Neg(operand):
             inner = compile_node(operand)
 
@@ -633,9 +661,11 @@ def compile_node(node: Node) -> Compiled:
             return compared
 
 
-def _compile_sass(function: str, opcode: str, star: bool) -> Compiled:
+def _compile_sass(function: str, opcode: str, star: bool, loop: bool) -> Compiled:
+    of = _loop_opcodes if loop else _opcodes
+
     def sass(env: Env) -> Scalar | None:
-        index = _opcodes(env)
+        index = of(env)
         if index is None:
             return None
         count = index.count(opcode, star)
@@ -701,6 +731,8 @@ def _missing(node: Node, env: Env, found: dict[str, None]) -> Scalar | None:
             reading = env.metric(name)
             known = reading[0] is not None
             found.update(dict.fromkeys(reading[2] or ((f"ncu:{name} is not finite",) if known else (name,))))
+        case Sass(loop=True):
+            found[ADDRESS_METRIC if env.loop_opcodes is None else "instructions executed in the main loop"] = None
         case Sass():
             found["executed instructions" if env.opcodes else OPCODES_METRIC] = None
         case Compare():

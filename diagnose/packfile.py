@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +105,15 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the closest choice, else nothing."""
     found = difflib.get_close_matches(word[:200], list(choices), n=1, cutoff=0.6)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def known_keys(keys: Mapping[str, YNode], allowed: Sequence[str], what: str, hint: str) -> None:
+    """Refuses a key of `what` that is none of `allowed`, with its line and the nearest one."""
+    for key, node in keys.items():
+        if key not in allowed:
+            raise DiagnoseError(
+                f"{node.file}:{node.key_line}: unknown key {key[:60]!r} in {what}{nearest(key, allowed)}", hint
+            )
 
 
 def read_bytes(path: Path) -> bytes:

@@ -41,6 +41,7 @@ class Diagnosed:
     context: Context
     diagnosis: Diagnosis
     product: catalogue.Product | None
+    sections: Sequence[Part] = ()  # of packs, see `diagnose.sections`
 
 
 @dataclass(frozen=True)
@@ -309,11 +310,17 @@ def _kernel(
         "hot": details.hot(context),
         "main_loop": details.main_loop(context),
     }
+    if item.sections:
+        entry["sections"] = [_section(one) for one in item.sections]
     if options.raw_metrics or options.all_facts or page:
         entry["raw_metrics"] = _raw_metrics(kernel)
     if page and (code := details.code(context)) is not None:
         entry["code"] = code
     return entry
+
+
+def _section(section: Part) -> Part:
+    return {**section, "rows": [{**row, "value": _scalar(row["value"])} for row in section["rows"]]}
 
 
 def _of_a_page(items: Sequence[Diagnosed]) -> frozenset[int]:
@@ -394,7 +401,8 @@ def _pages(packs: Iterable[Pack], cited: set[str]) -> Part:
 
 
 def packs_entry(packs: Sequence[Pack]) -> list[Part]:
-    """The packs with what each of them turns off, re-weighs and re-thresholds."""
+    """The packs with what each of them turns off, re-weighs, re-words and re-thresholds, its sections, and the code of
+    an installed package that computes facts."""
     entries = []
     for pack in packs:
         entry: Part = {
@@ -409,12 +417,22 @@ def packs_entry(packs: Sequence[Pack]) -> list[Part]:
             entry["thresholds"] = [
                 {
                     "rule": one.rule,
-                    "kernel": one.kernel,
-                    "arch": [f"{op}sm_{number}" for op, number in one.arch] or None,
+                    "kernel": one.scope.kernel,
+                    "arch": [f"{op}sm_{number}" for op, number in one.scope.arch] or None,
                     "set": dict(one.values),
                 }
                 for one in pack.thresholds
             ]
+        if pack.reworded:
+            entry["reworded"] = {name: list(words) for name, words in pack.reworded.items()}
+        if pack.sections:
+            entry["sections"] = [section.title for section in pack.sections]
+        if pack.code is not None:
+            entry["code"] = {
+                "source": pack.code.source,
+                "distribution": pack.code.distribution,
+                "facts": [definition.name for definition in pack.code.definitions],
+            }
         entries.append(entry)
     return entries
 

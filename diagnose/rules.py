@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from diagnose import __version__
 from diagnose.errors import DiagnoseError
@@ -46,8 +47,14 @@ from diagnose.expr import (
     walk,
 )
 from diagnose.model import Evidence, Scalar
-from diagnose.packfile import YNode, nearest, parse_yaml, read_bytes
+from diagnose.packfile import YNode, known_keys, nearest, parse_yaml, read_bytes
+from diagnose.scope import Scope, arch_fits, read_bounds, read_scope
+from diagnose.sections import Section
+from diagnose.sections import read as read_sections
 from diagnose.sentence import Sentence, parse_sentence
+
+if TYPE_CHECKING:
+    from diagnose.facts.context import FactDefinition
 
 CLASSES = ("hardware", "fit", "implementation", "unknown")
 SEVERITIES = ("critical", "warning", "note")
@@ -87,7 +94,8 @@ RULE_KEYS = (
     "examples",
 )
 REQUIRED_KEYS = ("title", "class", "severity", "when", "sentence", "why", "next_experiment", "examples")
-PACK_KEYS = ("name", "version", "requires_diagnose", "disable", "weigh", "thresholds")
+PACK_KEYS = ("name", "version", "requires_diagnose", "disable", "weigh", "reword", "thresholds", "sections")
+REWORDABLE = ("title", "sentence", "why", "change", "limitations", "references")  # words, and nothing that decides
 FACTS_FILE = "facts.yaml"
 TABLE_FILE = "decision_table.yaml"
 NO_RULES = ("pack.yaml", FACTS_FILE, TABLE_FILE)  # files at a pack's top that are not rules
@@ -95,14 +103,12 @@ STUDIES_FOLDER = "studies"  # a pack's ablations (`diagnose.ablate.study`): no r
 MAX_FACTS = 200
 MAX_NODES = 500  # of an expression with its derived facts put in
 MAX_THRESHOLDS = 500
-MAX_GLOB = 200
 
 LIST_FACTS = "`diagnose facts` lists the facts a rule may use"
 LIST_RULES = "`diagnose rules list` lists the rules and their packs"
 HELP_RULE = "`diagnose rules new NAME` writes a rule with every key; `diagnose rules list` lists the rules"
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-_ARCH = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*sm_([0-9]{2,4})[a-z]?\s*", re.ASCII)
 _VERSION = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})\s*", re.ASCII)
 _STALL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _OPCODE = re.compile(r"[A-Z][A-Za-z0-9_.]*\*?", re.ASCII)
@@ -183,10 +189,11 @@ class Select:
 
 @dataclass(frozen=True)
 class Example:
-    """Values under which a rule must fire, or must not. `opcodes` None: no instruction statistics."""
+    """Values under which a rule must fire, or must not. `opcodes`, `loop` None: not counted in all, by address."""
 
     values: Mapping[str, Scalar | None]
     opcodes: Mapping[str, float] | None
+    loop: Mapping[str, float] | None
     line: int
 
 
@@ -245,20 +252,6 @@ class Rule:
         return arch_fits(self.arch, arch)
 
 
-def arch_fits(bounds: Sequence[tuple[str, int]], arch: str | None) -> bool | None:
-    """Whether `arch` (`sm_90a`) is within `bounds`; None when that is not known. No bounds: any fits."""
-    if not bounds:
-        return True
-    match = _ARCH.fullmatch(arch or "")
-    if match is None:
-        return None
-    number = int(match[2])
-    if any(op == "==" and number == other for op, other in bounds):
-        return True
-    limits = [COMPARISONS[op](number, other) for op, other in bounds if op != "=="]
-    return bool(limits) and all(limits)
-
-
 @dataclass(frozen=True)
 class DerivedFact:
     """A fact of a pack's facts.yaml: an expression over facts and metrics. Only its own pack sees it."""
@@ -275,41 +268,26 @@ class Threshold:
     """Other thresholds for a rule's conditions, on kernels whose name matches a glob or on some architectures."""
 
     rule: str
-    kernel: str | None
-    arch: tuple[tuple[str, int], ...]
+    scope: Scope
     values: Mapping[str, float]  # as the pack writes them: `fact` or `fact op`
     leaves: tuple[tuple[int, float], ...]  # position in Rule.leaves -> threshold
 
-    def fits(self, names_: Sequence[str], arch: str | None) -> bool:
-        """Whether it is meant for a kernel of these names on `arch`. An unknown architecture fits no bound."""
-        if self.kernel is not None and not any(glob_matches(self.kernel, name) for name in names_):
-            return False
-        return arch_fits(self.arch, arch) is True
 
+@dataclass(frozen=True)
+class CodeFacts:
+    """Facts that an installed package computes: the entry point's value, the distribution, the definitions."""
 
-def glob_matches(pattern: str, text: str) -> bool:
-    """Whether a whole text matches `*` (any characters) and `?` (one); no regular expression, no blow-up."""
-    at = star = mark = 0
-    found_star = False
-    where = 0
-    while where < len(text):
-        if at < len(pattern) and pattern[at] == "*":
-            found_star, star, mark = True, at, where
-            at += 1
-        elif at < len(pattern) and pattern[at] in ("?", text[where]):
-            at += 1
-            where += 1
-        elif found_star:
-            mark += 1
-            at, where = star + 1, mark
-        else:
-            return False
-    return not pattern[at:].strip("*")
+    source: str
+    distribution: str
+    definitions: tuple[FactDefinition, ...]
 
 
 @dataclass(frozen=True)
 class Pack:
-    """A folder of rules. `disable` and `weigh` name rules of any pack; `sha256` covers every file read."""
+    """A folder of rules. `disable`, `weigh` and `reworded` name rules of any pack; `sha256` covers every file read.
+
+    `code`: the facts in Python of an installed package (`diagnose.installed`), which no folder can bring.
+    """
 
     name: str
     version: str
@@ -321,6 +299,9 @@ class Pack:
     rules: tuple[Rule, ...]
     facts: tuple[DerivedFact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
+    sections: tuple[Section, ...] = ()
+    reworded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rule id -> the keys with other words
+    code: CodeFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -385,11 +366,13 @@ class Stakes:
 
 @dataclass(frozen=True)
 class ValuesEnv:
-    """An Env over plain values: facts by name, raw metrics as `ncu:NAME`, opcodes (None: not measured)."""
+    """An Env over plain values: facts by name, raw metrics as `ncu:NAME`, opcodes and those of the main loop (None: not
+    measured)."""
 
     values: Mapping[str, Scalar | None]
     units: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, float] | None = None
+    loop_opcodes: Mapping[str, float] | None = None
 
     @cached_property
     def opcodes(self) -> Mapping[str, float]:
@@ -470,7 +453,7 @@ def tuner(rules: Sequence[Rule], packs: Sequence[Pack]) -> Callable[[Sequence[st
     made: dict[tuple[int, ...], Sequence[Rule]] = {(): rules}
 
     def tuned(names_: Sequence[str], arch: str | None) -> Sequence[Rule]:
-        chosen = tuple(index for index, entry in enumerate(entries) if entry.fits(names_, arch))
+        chosen = tuple(index for index, entry in enumerate(entries) if entry.scope.fits(names_, arch))
         if chosen not in made:
             changes: dict[str, dict[int, float]] = {}
             for index in chosen:
@@ -490,8 +473,11 @@ def rule_metrics(rule: Rule, fact_needs: Mapping[str, Sequence[str]]) -> tuple[s
 
 
 def metrics_needed(packs: Sequence[Pack], fact_needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The ncu metrics that the rules in force need."""
-    return tuple(sorted({metric for rule in active_rules(packs) for metric in rule_metrics(rule, fact_needs)}))
+    """The ncu metrics that the rules in force and the packs' sections need."""
+    needed = {metric for rule in active_rules(packs) for metric in rule_metrics(rule, fact_needs)}
+    for section in (section for pack in packs for section in pack.sections):
+        needed.update(section.metrics, *(fact_needs.get(fact, ()) for fact in section.facts))
+    return tuple(sorted(needed))
 
 
 def _live_unit(expression: Expression, env: Env) -> str:
@@ -572,10 +558,11 @@ def load_packs(dirs: Iterable[Path], catalogue: Mapping[str, str]) -> tuple[Pack
             _check_targets(manifest, owners)
         for rule in owners.values():
             _check_yields(rule, owners)
-    return tuple(
+    packs = [
         replace(pack, thresholds=_thresholds(pack.name, manifest, owners, whole))
         for pack, manifest in zip(packs, manifests, strict=True)
-    )
+    ]
+    return _reworded(packs, manifests, owners, catalogue, whole)
 
 
 def pack_digest(folder: Path) -> str:
@@ -639,7 +626,7 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
     manifest_path = folder / "pack.yaml"
     manifest = parse_yaml(dict(contents)[manifest_path], manifest_path)
     keys = manifest.mapping("pack.yaml")
-    _known_keys(keys, PACK_KEYS, "a pack.yaml", "pack.yaml takes " + ", ".join(PACK_KEYS))
+    known_keys(keys, PACK_KEYS, "a pack.yaml", "pack.yaml takes " + ", ".join(PACK_KEYS))
     for key in ("name", "version"):
         if key not in keys:
             raise manifest.fail(f"pack.yaml lacks {key!r}", f"add `{key}: …`")
@@ -676,7 +663,7 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
                 "rename one of the files; " + LIST_RULES,
             )
         stems[path.stem] = path
-        rules.append(_RuleReader(path, name, catalogue, derived).read(parse_yaml(data, path)))
+        rules.append(Reader(path, name, catalogue, derived).read(parse_yaml(data, path)))
     pack = Pack(
         name,
         keys["version"].verbatim("version"),
@@ -687,8 +674,58 @@ def _load_pack(folder: Path, catalogue: Mapping[str, str]) -> tuple[Pack, YNode]
         weigh,
         tuple(rules),
         derived,
+        sections=read_sections(keys["sections"], Reader(manifest_path, name, catalogue, derived))
+        if "sections" in keys
+        else (),
     )
     return pack, manifest
+
+
+def _reworded(
+    packs: Sequence[Pack],
+    manifests: Sequence[YNode],
+    owners: Mapping[str, Rule],
+    catalogue: Mapping[str, str],
+    whole: bool,
+) -> tuple[Pack, ...]:
+    """The packs with the words that their `reword` gives to rules; of several the last one counts."""
+    said: dict[str, Rule] = dict(owners)
+    listed: list[dict[str, tuple[str, ...]]] = []
+    for pack, manifest in zip(packs, manifests, strict=True):
+        listed.append({})
+        keys = manifest.mapping("pack.yaml")
+        if "reword" not in keys or keys["reword"].value is None:
+            continue
+        for name, node in keys["reword"].mapping("reword").items():
+            rule = said.get(name) or said.get(f"{pack.name}/{name}")
+            if rule is not None:
+                said[rule.id] = _with_words(rule, node, Reader(node.file, pack.name, catalogue, pack.facts))
+                listed[-1][rule.id] = tuple(node.mapping("words"))
+            elif whole:
+                raise DiagnoseError(
+                    f"{node.file}:{node.key_line}: there is no rule {name!r} to reword{nearest(name, said)}", LIST_RULES
+                )
+    return tuple(
+        replace(pack, rules=tuple(said[rule.id] for rule in pack.rules), reworded=words)
+        for pack, words in zip(packs, listed, strict=True)
+    )
+
+
+def _with_words(rule: Rule, node: YNode, reader: Reader) -> Rule:
+    """The rule with other words; what decides, what is at stake and what is expected stay."""
+    given = node.mapping(f"the words of {rule.id}")
+    hint = f"reword takes {', '.join(REWORDABLE)}; conditions take `thresholds`"
+    known_keys(given, REWORDABLE, "reword", hint)
+    if not given:
+        raise node.fail(f"no words are given for {rule.id}", hint)
+    texts = {key: part.text(key) for key, part in given.items() if key in ("title", "why", "change", "limitations")}
+    words: dict[str, Any] = dict(texts)
+    if "sentence" in given:
+        words["sentence"] = reader.sentence(given["sentence"])
+    if "references" in given:
+        words["references"] = tuple(part.text("a reference") for part in given["references"].items("references"))
+    facts, metrics = {*rule.facts, *reader.facts}, {*rule.metrics, *reader.metrics}
+    return replace(rule, **words, facts=tuple(sorted(facts)), metrics=tuple(sorted(metrics)))
 
 
 def _check_targets(manifest: YNode, owners: Mapping[str, Rule]) -> None:
@@ -721,7 +758,7 @@ def _derived_facts(root: YNode, catalogue: Mapping[str, str]) -> tuple[DerivedFa
         if name in catalogue:
             raise node.fail(f"the fact {name!r} is taken by diagnose itself", "choose another name; " + LIST_FACTS)
         keys = node.mapping(name)
-        _known_keys(keys, ("unit", "expression", "doc"), name, shape)
+        known_keys(keys, ("unit", "expression", "doc"), name, shape)
         for key in ("unit", "expression"):
             if key not in keys:
                 raise node.fail(f"{name} lacks {key!r}", shape)
@@ -770,16 +807,13 @@ def _thresholds(pack: str, manifest: YNode, owners: Mapping[str, Rule], whole: b
     found = []
     for entry in entries:
         given = entry.mapping("an entry of thresholds")
-        _known_keys(given, ("rule", "kernel", "arch", "set"), "thresholds", shape)
+        known_keys(given, ("rule", "kernel", "arch", "set"), "thresholds", shape)
         for key in ("rule", "set"):
             if key not in given:
                 raise entry.fail(f"an entry of thresholds lacks {key!r}", shape)
         name = given["rule"].text("rule")
         rule = owners.get(name) or owners.get(f"{pack}/{name}")
-        glob = given["kernel"].optional_text("kernel") if "kernel" in given else None
-        if glob is not None and len(glob) > MAX_GLOB:
-            raise given["kernel"].fail(f"the pattern has more than {MAX_GLOB} characters", "as 'attention_*'")
-        arch = _RuleReader.bounds(given["arch"]) if "arch" in given else ()
+        scope = read_scope(given)
         values: dict[str, float] = {}
         for what, node in given["set"].mapping("set").items():
             number = parse_number(node.value) if isinstance(node.value, str) else None
@@ -789,7 +823,7 @@ def _thresholds(pack: str, manifest: YNode, owners: Mapping[str, Rule], whole: b
                 raise given["rule"].fail(f"there is no rule {name!r}{nearest(name, owners)}", LIST_RULES)
             continue
         leaves = tuple((_leaf_of(rule, what, given["set"]), value) for what, value in values.items())
-        found.append(Threshold(rule.id, glob, arch, values, leaves))
+        found.append(Threshold(rule.id, scope, values, leaves))
     return tuple(found)
 
 
@@ -837,14 +871,6 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers + [0] * (4 - len(numbers)))
 
 
-def _known_keys(keys: Mapping[str, YNode], allowed: Sequence[str], what: str, hint: str) -> None:
-    for key, node in keys.items():
-        if key not in allowed:
-            raise DiagnoseError(
-                f"{node.file}:{node.key_line}: unknown key {key[:60]!r} in {what}{nearest(key, allowed)}", hint
-            )
-
-
 def _choice(node: YNode, what: str, allowed: Sequence[str]) -> str:
     value = node.text(what)
     if value not in allowed:
@@ -852,8 +878,9 @@ def _choice(node: YNode, what: str, allowed: Sequence[str]) -> str:
     return value
 
 
-class _RuleReader:
-    """Turns one rule file into a Rule, or into the error that says what to correct."""
+class Reader:
+    """Turns one rule file into a Rule, or into the error that says what to correct. `facts` and `metrics` collect what
+    its expressions read; a pack's other parts use it for their expressions."""
 
     def __init__(
         self, path: Path, pack: str, catalogue: Mapping[str, str], derived: Sequence[DerivedFact] = ()
@@ -874,13 +901,13 @@ class _RuleReader:
                 "name it in lower case words joined by '-': bank-conflict.yaml",
             )
         keys = root.mapping("a rule")
-        _known_keys(keys, RULE_KEYS, "a rule", "a rule takes " + ", ".join(RULE_KEYS))
+        known_keys(keys, RULE_KEYS, "a rule", "a rule takes " + ", ".join(RULE_KEYS))
         for key in REQUIRED_KEYS:
             if key not in keys:
                 raise root.fail(f"the rule lacks the key {key!r}", HELP_RULE)
         when = self.when(keys["when"], False)
         experiment = keys["next_experiment"].mapping("next_experiment")
-        _known_keys(experiment, ("change", "expect"), "next_experiment", "next_experiment takes change and expect")
+        known_keys(experiment, ("change", "expect"), "next_experiment", "next_experiment takes change and expect")
         for key in ("change", "expect"):
             if key not in experiment:
                 raise keys["next_experiment"].fail(f"next_experiment lacks {key!r}", HELP_RULE)
@@ -928,7 +955,7 @@ class _RuleReader:
     def when(self, node: YNode, negated: bool) -> int | Group:
         """A condition, a list (all of it), or a mapping of all/any/not; `not` is pushed down to the comparisons."""
         if isinstance(node.value, dict):
-            _known_keys(node.value, ("all", "any", "not"), "when", "when takes conditions under all, any and not")
+            known_keys(node.value, ("all", "any", "not"), "when", "when takes conditions under all, any and not")
             parts: list[int | Group] = []
             for key, value in node.value.items():
                 if key == "not":
@@ -969,7 +996,7 @@ class _RuleReader:
             op = NEGATED[op]
         if isinstance(right, Bool) and op == "!=":
             op, right = "==", Bool(not right.value)
-        if not any(names(side) != (frozenset(), frozenset()) for side in (left, right)):
+        if not self.reads(tree):
             raise node.fail(f"{what} {text!r} reads no fact: it is always the same", "name a fact; " + LIST_FACTS)
         return Leaf(text, self.expression(left), op, self.expression(right), node.line)
 
@@ -983,7 +1010,7 @@ class _RuleReader:
             raise node.fail(
                 _at(error, text),
                 "the language: fact names, ncu:METRIC, numbers, + - * /, min, max, sass.has(OPCODE), "
-                "and one of > >= < <= == !=; " + LIST_FACTS,
+                "sass.count(OPCODE in loop), and one of > >= < <= == !=; " + LIST_FACTS,
             ) from None
         self.use(node, tree)
         try:
@@ -999,6 +1026,11 @@ class _RuleReader:
         facts, metrics = names(expand(tree, self.derived))
         self.facts |= facts
         self.metrics |= metrics
+
+    @staticmethod
+    def reads(tree: Node) -> bool:
+        """Whether an expression reads a fact, a metric or opcodes."""
+        return any(names(tree))
 
     def known(self, node: YNode, name: str) -> None:
         if name not in self.catalogue:
@@ -1059,7 +1091,7 @@ class _RuleReader:
         selects = []
         for item in node.items("where") if node is not None else ():
             keys = item.mapping("an entry of where")
-            _known_keys(keys, ("role", "select", "top"), "where", "an entry of where takes role, select and top")
+            known_keys(keys, ("role", "select", "top"), "where", "an entry of where takes role, select and top")
             for key in ("role", "select"):
                 if key not in keys:
                     raise item.fail(
@@ -1085,27 +1117,14 @@ class _RuleReader:
         if node is None or node.value is None:
             return ()
         keys = node.mapping("applies_to")
-        _known_keys(keys, ("arch",), "applies_to", "applies_to takes arch")
-        return _RuleReader.bounds(keys["arch"]) if "arch" in keys else ()
-
-    @staticmethod
-    def bounds(value: YNode) -> tuple[tuple[str, int], ...]:
-        bounds = []
-        for item in value.value if isinstance(value.value, tuple) else (value,):
-            text = item.text("arch")
-            match = _ARCH.fullmatch(text)
-            if match is None:
-                raise item.fail(
-                    f"arch {text!r} is not an architecture", "as sm_90, '>=sm_80', or a list: ['>=sm_80', '<sm_100']"
-                )
-            bounds.append((match[1] or "==", int(match[2])))
-        return tuple(bounds)
+        known_keys(keys, ("arch",), "applies_to", "applies_to takes arch")
+        return read_bounds(keys["arch"]) if "arch" in keys else ()
 
     # examples
 
     def examples(self, node: YNode) -> Examples:
         keys = node.mapping("examples")
-        _known_keys(keys, ("base", "fires", "silent"), "examples", "examples takes base, fires and silent")
+        known_keys(keys, ("base", "fires", "silent"), "examples", "examples takes base, fires and silent")
         for key, part in keys.items():
             if isinstance(part.value, tuple) and len(part.value) > MAX_EXAMPLES:
                 raise part.fail(f"examples.{key} has more than {MAX_EXAMPLES} entries", "keep one for each condition")
@@ -1124,15 +1143,18 @@ class _RuleReader:
         return Examples(base, fires, silent)
 
     def example(self, node: YNode, base: Example | None) -> Example:
-        """Values by fact, raw metric and, under `sass`, opcode; those not given are base's."""
+        """Values by fact, raw metric and, under `sass` and `loop`, opcode; those not given are base's."""
         values: dict[str, Scalar | None] = dict(base.values) if base else {}
-        opcodes = dict(base.opcodes) if base and base.opcodes is not None else None
+        counts = {
+            "sass": dict(base.opcodes) if base and base.opcodes is not None else None,
+            "loop": dict(base.loop) if base and base.loop is not None else None,
+        }
         given = node.mapping("an example")
         if len(given) > MAX_VALUES:
             raise node.fail(f"the example has more than {MAX_VALUES} values", "give only those that the rule reads")
         for name, item in given.items():
-            if name == "sass":
-                opcodes = self.opcodes(item, opcodes)
+            if name in counts:
+                counts[name] = self.opcodes(name, item, counts[name])
                 continue
             if not _METRIC.fullmatch(name):
                 if name in self.derived:
@@ -1145,20 +1167,22 @@ class _RuleReader:
                         f"{item.file}:{item.key_line}: unknown fact {name!r}{nearest(name, self.catalogue)}", LIST_FACTS
                     )
             values[name] = self.example_value(name, item)
-        return Example(values, opcodes, node.line)
+        return Example(values, counts["sass"], counts["loop"], node.line)
 
     @staticmethod
-    def opcodes(node: YNode, base: dict[str, float] | None) -> dict[str, float] | None:
+    def opcodes(where: str, node: YNode, base: dict[str, float] | None) -> dict[str, float] | None:
         if node.value is None:
             return None
         opcodes = dict(base or {})
-        given = node.mapping("sass")
+        given = node.mapping(where)
         if len(given) > MAX_VALUES:
-            raise node.fail(f"sass has more than {MAX_VALUES} opcodes", "give only those that the rule asks for")
+            raise node.fail(f"{where} has more than {MAX_VALUES} opcodes", "give only those that the rule asks for")
         for opcode, item in given.items():
             if not _OPCODE.fullmatch(opcode) or opcode.endswith("*"):
-                raise item.fail(f"{opcode!r} is not an opcode", "under sass, give full opcodes: {HMMA.16816.F32: 1000}")
-            opcodes[opcode] = item.number(f"sass.{opcode}")
+                raise item.fail(
+                    f"{opcode!r} is not an opcode", f"under {where}, give full opcodes: {{HMMA.16816.F32: 1000}}"
+                )
+            opcodes[opcode] = item.number(f"{where}.{opcode}")
         return opcodes
 
     def example_value(self, name: str, node: YNode) -> Scalar | None:
@@ -1199,7 +1223,7 @@ def _group(kind: str, children: list[int | Group], negated: bool) -> int | Group
 
 def example_env(example: Example, catalogue: Mapping[str, str]) -> ValuesEnv:
     """The env that an example describes."""
-    return ValuesEnv(example.values, catalogue, example.opcodes)
+    return ValuesEnv(example.values, catalogue, example.opcodes, example.loop)
 
 
 def _prove(rule: Rule, node: YNode, catalogue: Mapping[str, str]) -> None:

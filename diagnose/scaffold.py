@@ -17,7 +17,9 @@ version: 0.1.0
 requires_diagnose: '>=0.1'
 disable: []                      # rules of any pack that are not asked: [tail-wave]
 weigh: {{}}                        # factors on what a rule says is at stake: {{tail-wave: 0.5}}
+reword: {{}}                       # other words for rules: {{tail-wave: {{title: …, change: …}}}}
 thresholds: []                   # - {{rule: tail-wave, kernel: 'attention_*', set: {{wave_tail_idle: 0.2}}}}
+sections: []                     # - {{title: Handover, rows: [occupancy_achieved, 'ncu:launch__registers_per_thread']}}
 """
 
 RULE = """\
@@ -29,13 +31,14 @@ status: preview                  # preview, stable or deprecated
 scope: kernel
 applies_to:
   arch: '>=sm_80'                # sm_90, '>=sm_80', or a list of bounds: ['>=sm_80', '<sm_100']
-when:                            # all, any and not; facts, ncu:METRIC, sass.has(OPCODE), sass.count(OPCODE), + - * /
+when:                            # all, any and not; facts, ncu:METRIC, + - * /, sass.has(HMMA), sass.count(LDL in loop)
   all:
   - exposed_load >= 0.2
   - hbm_utilization < 0.6
 at_stake: stake_load_latency     # the share of the kernel's time that the fix can recover, 0..1
 at_stake_low: 0.5 * stake_load_latency
 at_stake_high: exposed_load
+loss: counted                    # counted by the hardware, or estimated: how far other code would go
 sentence: '{{exposed_load:%}} of the time waits for loads, and HBM is used {{hbm_utilization:%}}'
 show:                            # facts shown beside the conditions
 - occupancy_achieved

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.expr import (
+    ADDRESS_METRIC,
     COMPARISONS,
     MAX_DEPTH,
     MAX_LENGTH,
@@ -279,7 +280,20 @@ def test_number_literals() -> None:
 # --- properties ---
 
 _leaf = st.one_of(
-    st.sampled_from(["a", "b", "n", "time", "ncu:m.sum", "sass.count(HMMA*)", "sass.share(LDG)", "0", "25%"]),
+    st.sampled_from(
+        [
+            "a",
+            "b",
+            "n",
+            "time",
+            "ncu:m.sum",
+            "sass.count(HMMA*)",
+            "sass.share(LDG)",
+            "sass.share(LDG in loop)",
+            "0",
+            "25%",
+        ]
+    ),
     st.integers(0, 10**6).map(str),
     st.floats(0, 1e12).map(lambda value: f"{value:.6f}"),
 )
@@ -294,9 +308,9 @@ _numeric = st.recursive(
 )
 _scalars = st.one_of(st.none(), st.floats(), st.integers(), st.booleans(), st.text(max_size=5))
 _envs = st.builds(
-    lambda values, opcodes: ValuesEnv(values, UNITS, opcodes),
+    lambda values, opcodes, loop: ValuesEnv(values, UNITS, opcodes, loop),
     st.fixed_dictionaries(dict.fromkeys(("a", "b", "n", "time", "kind", "on", "ncu:m.sum"), _scalars)),
-    st.one_of(st.none(), st.dictionaries(st.sampled_from(sorted(OPCODES)), st.floats())),
+    *[st.one_of(st.none(), st.dictionaries(st.sampled_from(sorted(OPCODES)), st.floats()))] * 2,
 )
 _fragments = st.lists(
     st.sampled_from(
@@ -394,3 +408,48 @@ def test_shown_text_parses_to_the_same_tree(left: str, op: str, right: str) -> N
     assert show(again) == show(node)
     if not rounded and not any(isinstance(part, Num) for part in walk(node)):
         assert again == node
+
+
+# --- the main loop ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sass.count(LDL in loop)", 6.0),
+        ("sass.has(LDL in loop)", True),
+        ("sass.has(HMMA in loop)", False),
+        ("sass.share(LD* in loop)", 0.75),
+        ("sass.count(HMMA) - sass.count(LDL in loop)", 34.0),
+    ],
+)
+def test_opcodes_in_the_main_loop_are_counted_apart(text: str, expected: object) -> None:
+    env = ValuesEnv({}, {}, OPCODES, {"LDL.64": 6.0, "FFMA": 2.0})
+    assert evaluate(parse(text), env) == (expected, ())
+
+
+@pytest.mark.parametrize("function", ["has", "count", "share"])
+def test_a_loop_that_was_not_counted_is_unknown_and_no_loop_is_none(function: str) -> None:
+    condition = parse(f"sass.{function}(LDL in loop)")
+    assert evaluate(condition, ValuesEnv({}, {}, OPCODES)) == (None, (ADDRESS_METRIC,))
+    value, why = evaluate(condition, ValuesEnv({}, {}, OPCODES, {}))
+    assert (value, why) == {
+        "has": (False, ()),
+        "count": (0.0, ()),
+        "share": (None, ("instructions executed in the main loop",)),
+    }[function]
+    assert names(condition)[1] == {ADDRESS_METRIC}
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "says"),
+    [
+        ("sass.count(LDL in)", 18, "the kernel's main loop"),
+        ("sass.count(LDL in the loop)", 19, "'loop'"),
+        ("sass.count(LDL out loop)", 16, "'in loop'"),
+    ],
+)
+def test_a_loop_that_is_misspelt_is_explained(text: str, column: int, says: str) -> None:
+    with pytest.raises(ExprError) as caught:
+        parse(text)
+    assert caught.value.column == column and says in caught.value.message

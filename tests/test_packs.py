@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,17 +11,37 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+import gen_fired
 import gen_rule_pages
 import recorded
-from diagnose import api, config, explain, installed, report, review, scaffold, table
+from diagnose import (
+    api,
+    config,
+    explain,
+    facts,
+    fired,
+    installed,
+    program,
+    report,
+    review,
+    rules,
+    scaffold,
+    sections,
+    table,
+)
 from diagnose.errors import DiagnoseError
 from diagnose.model import KernelProfile, Profile, Run
-from diagnose.rules import RULE_KEYS, Pack, active_rules, glob_matches, rule_metrics, tuner
+from diagnose.packfile import YNode, parse_yaml
+from diagnose.render import html, terminal
+from diagnose.rules import RULE_KEYS, Pack, active_rules, load_packs, rule_metrics, tuner
+from diagnose.scope import glob_matches
 
 ROOT = Path(__file__).resolve().parents[1]
 ACME = ROOT / "examples" / "acme_rules"
@@ -230,7 +251,7 @@ def test_an_installed_pack_is_found_without_running_its_code(tmp_path: Path, mon
         metadata.EntryPoint("gone", "acme_gpu_for_test.nothing", installed.GROUP),
         metadata.EntryPoint("odd", "../../etc", installed.GROUP),
     ]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == installed.GROUP else [])
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load(Path("installed:acme"))[1].name == "acme"
     assert "acme_gpu_for_test" not in sys.modules
@@ -346,3 +367,406 @@ def test_the_commands(tmp_path: Path) -> None:
     assert len(json.loads(run("list", "--table", "--format", "json").stdout)["ablations"]) == 7
     (tmp_path / "perf" / "tma.yaml").write_text("title: x\n")
     assert run("test", "perf").returncode == 1
+
+
+# --- other words for rules ---
+
+
+def test_a_pack_gives_rules_other_words_and_changes_nothing_that_decides(make: Make) -> None:
+    words = {
+        "title": "Our words",
+        "why": "Ours.",
+        "change": "Ask the kernel team.",
+        "sentence": "{wasted:%} of the time goes, see the handbook",
+        "references": ["Handbook, chapter 4"],
+    }
+    facts = {"wasted": {"unit": "share", "expression": "1 - hbm_utilization"}}
+    folder = make(facts=facts, reword={"memory-latency": words, "waits": {"title": "Theirs"}})
+    plain, packs = load(), load(folder)
+    before = next(rule for rule in plain[0].rules if rule.id == "memory-latency")
+    after = next(rule for rule in packs[0].rules if rule.id == "memory-latency")
+    assert (after.title, after.why, after.change) == ("Our words", "Ours.", "Ask the kernel team.")
+    assert after.references == ("Handbook, chapter 4",) and after.limitations == before.limitations
+    assert (after.leaves, after.when, after.at_stake, after.expect) == (
+        before.leaves, before.when, before.at_stake, before.expect,
+    )  # fmt: skip
+    assert "hbm_utilization" in after.facts
+    assert packs[1].rules[0].title == "Theirs"
+    assert packs[0].sha256 == plain[0].sha256
+    assert report.packs_entry(packs)[1]["reworded"] == {"memory-latency": sorted(words), "team/waits": ["title"]}
+    kernel = recorded.profile("faults/iterate-items")
+    rule = document(kernel, plain)["kernels"][0]["findings"][0]["rule"]
+    (folder / "pack.yaml").write_text(
+        yaml.safe_dump({"name": "team", "version": "1", "reword": {rule: {"title": "T", "change": "C", "why": "W"}}})
+    )
+    found = document(kernel, load(folder))["kernels"][0]
+    assert (found["findings"][0]["title"], found["findings"][0]["why"]) == ("T", "W")
+    assert found["findings"][0]["next_experiment"]["change"] == "C" and found["verdict"]["title"] == "T"
+
+
+@pytest.mark.parametrize(
+    ("reword", "parts"),
+    [
+        ({"memory-latncy": {"title": "x"}}, ("pack.yaml:", "no rule 'memory-latncy'", "'memory-latency'")),
+        ({"memory-latency": {"titel": "x"}}, ("pack.yaml:", "unknown key 'titel'", "'title'", "thresholds")),
+        ({"memory-latency": {"when": "true"}}, ("unknown key 'when'",)),
+        ({"memory-latency": {}}, ("no words",)),
+        ({"memory-latency": {"sentence": "{hbm_utilisation:%}"}}, ("hbm_utilization",)),
+        (["memory-latency"], ("must be a mapping",)),
+    ],
+)
+def test_words_that_are_wrong_are_refused(make: Make, reword: object, parts: tuple[str, ...]) -> None:
+    refused(make(reword=reword), *parts)
+
+
+# --- sections ---
+
+
+def test_a_packs_sections_hold_values_for_the_kernels_they_are_for(make: Make) -> None:
+    folder = make(
+        facts={"both": {"unit": "share", "expression": "hbm_utilization + exposed_load"}},
+        sections=[
+            {
+                "title": "Handover",
+                "kernel": "iterate_*",
+                "arch": ">=sm_90",
+                "text": "Read <b>this</b> first.",
+                "rows": [
+                    "occupancy_achieved",
+                    "ncu:launch__registers_per_thread",
+                    {"label": "Both", "value": "both"},
+                    {"value": "ncu:no_such_metric.sum / 2"},
+                    "sass.has(HMMA in loop)",
+                ],
+            },
+            {"title": "Elsewhere", "kernel": "gemm_*", "rows": ["waves"]},
+        ],
+    )
+    packs = load(folder)
+    kernel = recorded.profile("faults/iterate-items")
+    context = recorded.context_of(kernel)
+    entry = document(kernel, packs)["kernels"][0]
+    (section,) = entry["sections"]
+    assert (section["pack"], section["title"], section["text"]) == ("team", "Handover", "Read <b>this</b> first.")
+    rows = section["rows"]
+    assert [row["label"] for row in rows] == [
+        "occupancy_achieved", "ncu:launch__registers_per_thread", "Both", "ncu:no_such_metric.sum / 2",
+        "sass.has(HMMA in loop)",
+    ]  # fmt: skip
+    achieved = context.value("occupancy_achieved")
+    assert achieved is not None and rows[0]["value"] == pytest.approx(achieved, rel=1e-5)
+    assert rows[1] == {
+        "label": "ncu:launch__registers_per_thread",
+        "value": kernel.number("launch__registers_per_thread"),
+        "unit": kernel.units["launch__registers_per_thread"],
+    }
+    hbm, load_ = context.value("hbm_utilization"), context.value("exposed_load")
+    assert hbm is not None and load_ is not None
+    assert rows[2]["value"] == pytest.approx(hbm + load_, rel=1e-5) and rows[2]["unit"] == "share"
+    assert rows[3]["value"] is None and rows[3]["missing"] == ["no_such_metric.sum"]
+    assert rows[4]["value"] is False
+    assert report.packs_entry(packs)[1]["sections"] == ["Handover", "Elsewhere"]
+    page, told = html.render(document(kernel, packs)), io.StringIO()
+    terminal.render(document(kernel, packs), Console(file=told, width=100), verbose=True)
+    assert "<h3>Handover" in page and "&lt;b&gt;this&lt;/b&gt;" in page
+    assert "Both: " in told.getvalue() and "ncu:no_such_metric.sum / 2: not measured" in told.getvalue()
+
+
+def test_what_a_section_reads_is_collected(make: Make) -> None:
+    before = set(api.live_metrics(load()))
+    after = set(api.live_metrics(load(make(sections=[{"title": "T", "rows": ["ncu:a__b.sum + ncu:c__d.sum"]}]))))
+    assert after - before == {"a__b.sum", "c__d.sum"}
+
+
+@pytest.mark.parametrize(
+    ("section", "parts"),
+    [
+        ({"title": "T"}, ("lacks 'rows'",)),
+        ({"rows": ["waves"]}, ("lacks 'title'",)),
+        ({"title": "T", "rows": []}, ("no rows",)),
+        ({"title": "T", "rows": ["wavs"]}, ("unknown fact 'wavs'", "'waves'")),
+        ({"title": "T", "rows": ["waves + hbm_read_bytes"]}, ("units differ",)),
+        ({"title": "T", "rows": [{"lable": "x", "value": "waves"}]}, ("unknown key 'lable'", "'label'")),
+        ({"title": "T", "rows": [{"label": "x"}]}, ("lacks 'value'",)),
+        ({"title": "T", "rows": ["1 + 1"]}, ("reads no fact",)),
+        ({"title": "T", "rows": ["waves"] * 51}, ("more than 50 rows",)),
+        ({"title": "T" * 121, "rows": ["waves"]}, ("121 characters",)),
+        ({"title": "T", "arch": "hopper", "rows": ["waves"]}, ("not an architecture",)),
+    ],
+)
+def test_a_section_that_is_wrong_is_refused(make: Make, section: object, parts: tuple[str, ...]) -> None:
+    refused(make(sections=[section]), "pack.yaml:", *parts)
+
+
+# --- facts in Python, of installed packages only ---
+
+
+CODE = """
+from diagnose.facts import Context, FactDefinition
+
+def twice(c: Context):
+    waves = c.value("waves")
+    return None if waves is None else 2 * waves
+
+def breaks(c: Context):
+    raise KeyError("x")
+
+FACTS = (
+    FactDefinition("acme_x.twice_the_waves", "ratio", "Twice the waves.", twice, ("acme__own.sum",)),
+    FactDefinition("acme_x.breaks", "share", "Raises.", breaks),
+    FactDefinition("acme_x.odd", "share", "Gives a list.", lambda c: [1]),
+)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with a pack and facts, as pip lays one down; its folder counts as where packages are installed."""
+    home = tmp_path / "site-packages"
+    folder = home / "acme_x_for_test"
+    scaffold.create("acme-x/waits", folder / "rules")
+    (folder / "__init__.py").write_text("")
+    (folder / "code.py").write_text(CODE)
+    rule = yaml.safe_load((folder / "rules" / "waits.yaml").read_text())
+    changes = {
+        "when": ["acme_x.twice_the_waves > 1"],
+        "sentence": "{acme_x.twice_the_waves:.1} waves, twice",
+        "at_stake": None,
+        "at_stake_low": None,
+        "at_stake_high": None,
+        "examples": {"base": {"acme_x.twice_the_waves": 2}, "silent": [{"acme_x.twice_the_waves": 1}]},
+    }
+    (folder / "rules" / "waits.yaml").write_text(yaml.safe_dump({**rule, **changes}))
+    manifest = {
+        "name": "acme-x",
+        "version": "1",
+        "sections": [{"title": "S", "rows": ["acme_x.twice_the_waves", "acme_x.breaks", "acme_x.odd"]}],
+    }
+    (folder / "rules" / "pack.yaml").write_text(yaml.safe_dump(manifest))
+    info = home / "acme_x_for_test-2.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-x-for-test\nVersion: 2.5\n")
+    (info / "entry_points.txt").write_text(
+        "[diagnose.rule_packs]\nacme-x = acme_x_for_test.rules\n[diagnose.facts]\nacme-x = acme_x_for_test.code:FACTS\n"
+    )
+    monkeypatch.syspath_prepend(str(home))
+    monkeypatch.setattr(installed, "places", lambda: (home.resolve(),))
+    yield home
+    for name in [name for name in sys.modules if name.startswith("acme_x_for_test")]:
+        del sys.modules[name]
+
+
+def test_facts_of_an_installed_package_are_used_collected_and_listed(package: Path) -> None:
+    packs = load(Path("installed:acme-x"))
+    assert "acme__own.sum" in api.live_metrics(packs)
+    assert report.packs_entry(packs)[1]["code"] == {
+        "source": "acme_x_for_test.code:FACTS",
+        "distribution": "acme-x-for-test 2.5",
+        "facts": ["acme_x.twice_the_waves", "acme_x.breaks", "acme_x.odd"],
+    }
+    kernel = recorded.profile("faults/iterate-items")
+    waves = recorded.context_of(kernel).value("waves")
+    assert waves is not None and waves > 0.5
+    entry = document(kernel, packs)["kernels"][0]
+    assert "acme-x/waits" in [one["rule"] for one in entry["findings"]]
+    good, broken, odd = entry["sections"][0]["rows"]
+    assert good["value"] == pytest.approx(2 * waves, rel=1e-5)
+    assert broken["value"] is None and broken["missing"] == ["acme_x.breaks (its code raised KeyError)"]
+    assert odd["value"] is None and odd["missing"] == ["acme_x.odd (its code gave a list)"]
+    assert "acme_x.twice_the_waves" not in api.catalogue_of(load())
+
+
+def test_code_runs_for_a_named_pack_that_is_installed_and_for_nothing_else(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load()
+    assert "acme_x_for_test.code" not in sys.modules
+    with pytest.raises(DiagnoseError, match="unknown fact"):
+        load(package / "acme_x_for_test" / "rules")  # the same files by --rules DIR: their facts are not known
+    assert "acme_x_for_test.code" not in sys.modules
+    monkeypatch.setattr(installed, "places", lambda: (package.parent.resolve(),))
+    with pytest.raises(DiagnoseError, match="where no package is installed"):
+        load(Path("installed:acme-x"))
+    assert "acme_x_for_test.code" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise SystemError('no GPU')", "cannot be imported: SystemError: no GPU"),
+        ("FACTS = 5", "not FactDefinitions"),
+        (
+            "from diagnose.facts import FactDefinition as F\nFACTS = [F('waves', 'x', '', None)]",
+            "'waves' is not a name",
+        ),
+        ("from diagnose.facts import FactDefinition as F\nFACTS = [F('acme_x.a', 'x', '', None)] * 2", "stands twice"),
+    ],
+)
+def test_code_that_gives_no_facts_is_named(package: Path, code: str, said: str) -> None:
+    (package / "acme_x_for_test" / "code.py").write_text(code)
+    with pytest.raises(DiagnoseError, match=said):
+        load(Path("installed:acme-x"))
+
+
+def test_packages_are_installed_where_python_says() -> None:
+    assert Path(yaml.__file__).parents[1].resolve() in installed.places()
+    assert Path.cwd().resolve() not in installed.places()
+
+
+# --- what is published for editors ---
+
+
+def schema(name: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads((Path(rules.__file__).parent / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(found)
+    return found
+
+
+def plain(path: Path) -> object:
+    def data(node: YNode) -> object:
+        if isinstance(node.value, dict):
+            return {key: data(value) for key, value in node.value.items()}
+        return [data(value) for value in node.value] if isinstance(node.value, tuple) else node.value
+
+    return data(parse_yaml(path.read_bytes(), path))
+
+
+def test_the_schemas_accept_every_pack_and_agree_with_the_loader_on_keys(make: Make, tmp_path: Path) -> None:
+    pack, facts = schema("pack"), schema("facts")
+    assert tuple(pack["properties"]) == rules.PACK_KEYS  # type: ignore[arg-type]
+    inner = pack["properties"]  # type: ignore[assignment]
+    assert tuple(inner["reword"]["additionalProperties"]["properties"]) == rules.REWORDABLE  # type: ignore[index]
+    assert tuple(inner["sections"]["items"]["properties"]) == sections.KEYS  # type: ignore[index]
+    assert inner["sections"]["maxItems"] == sections.MAX_SECTIONS  # type: ignore[index]
+    scaffold.create("team/waits", tmp_path / "made")
+    for folder in (ROOT / "rules", ROOT / "rules" / "migration", ACME, tmp_path / "made"):
+        jsonschema.validate(plain(folder / "pack.yaml"), pack)
+    jsonschema.validate(plain(ACME / "facts.yaml"), facts)
+
+
+@pytest.mark.parametrize(
+    ("which", "data"),
+    [
+        ("pack", {"name": "Team", "version": "1"}),
+        ("pack", {"name": "team"}),
+        ("pack", {"name": "team", "version": "1", "wiegh": {}}),
+        ("pack", {"name": "team", "version": "1", "requires_diagnose": "new"}),
+        ("pack", {"name": "team", "version": "1", "weigh": {"tail-wave": 0}}),
+        ("pack", {"name": "team", "version": "1", "reword": {"tail-wave": {"when": "waves > 1"}}}),
+        ("pack", {"name": "team", "version": "1", "sections": [{"title": "T", "rows": []}]}),
+        ("pack", {"name": "team", "version": "1", "thresholds": [{"rule": "tail-wave"}]}),
+        ("facts", {"Mine": {"unit": "share", "expression": "waves"}}),
+        ("facts", {"mine": {"unit": "text", "expression": "waves"}}),
+        ("facts", {"mine": {"unit": "share"}}),
+        ("facts", ["mine"]),
+    ],
+)
+def test_the_schemas_refuse_what_the_loader_refuses(make: Make, which: str, data: object) -> None:
+    assert list(jsonschema.Draft202012Validator(schema(which)).iter_errors(data))
+    folder = make()
+    (folder / ("pack.yaml" if which == "pack" else "facts.yaml")).write_text(yaml.safe_dump(data))
+    refused(folder)
+
+
+# --- fuzz: any pack loads, or fails with the one error ---
+
+_texts = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            "waves",
+            "waves > 1",
+            "tail-wave",
+            "waits",
+            "ncu:a.sum",
+            "sm_90",
+            "*",
+            "{waves}",
+            "sass.count(LDL in loop)",
+            "",
+        ]
+    ),
+)
+_data = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _texts),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.one_of(
+                _texts, st.sampled_from([*rules.REWORDABLE, *sections.KEYS, "rule", "set", "unit", "expression"])
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def loads_or_says_why(folder: Path) -> None:
+    try:
+        load_packs([folder], UNITS)
+    except DiagnoseError as error:
+        assert "\n" not in error.message + error.hint and error.exit_code == 2
+
+
+UNITS = facts.units()
+_fuzz = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+
+
+def frame(folder: Path, name: str, content: bytes) -> Path:
+    """A sound pack of one rule with one of its files replaced. Called core, so that what it names must exist."""
+    files = {
+        "pack.yaml": b"name: core\nversion: 1",
+        "waits.yaml": scaffold.RULE.format(pack="core", rule="waits").encode(),
+    }
+    for path in folder.glob("*.yaml"):
+        path.unlink()
+    for path, data in {**files, name: content}.items():
+        (folder / path).write_bytes(data)
+    return folder
+
+
+def dumped(data: object) -> bytes:
+    return yaml.dump(data, Dumper=_Plain, sort_keys=False).encode("utf-8", "surrogatepass")
+
+
+@_fuzz
+@given(key=st.sampled_from(rules.PACK_KEYS), value=_data)
+def test_any_value_in_pack_yaml_loads_or_is_explained(tmp_path: Path, key: str, value: object) -> None:
+    loads_or_says_why(frame(tmp_path, "pack.yaml", dumped({"name": "core", "version": "1", key: value})))
+
+
+@_fuzz
+@given(value=st.one_of(_data, st.dictionaries(st.sampled_from(["mine", "ours"]), _data, max_size=2)))
+def test_any_facts_yaml_loads_or_is_explained(tmp_path: Path, value: object) -> None:
+    loads_or_says_why(frame(tmp_path, "facts.yaml", dumped(value)))
+
+
+@_fuzz
+@given(data=st.binary(max_size=300), name=st.sampled_from(["pack.yaml", "facts.yaml", "waits.yaml"]))
+def test_any_bytes_as_a_packs_file_load_or_are_explained(tmp_path: Path, data: bytes, name: str) -> None:
+    loads_or_says_why(frame(tmp_path, name, data))
+
+
+def test_the_frame_of_the_fuzzed_pack_loads(tmp_path: Path) -> None:
+    (pack,) = load_packs(
+        [frame(tmp_path, "facts.yaml", dumped({"mine": {"unit": "share", "expression": "waves"}}))], UNITS
+    )
+    assert [rule.id for rule in pack.rules] == ["waits"] and [fact.name for fact in pack.facts] == ["mine"]
+
+
+# --- the corpus ---
+
+
+def test_how_often_rules_fired_is_up_to_date() -> None:
+    held = json.loads((ROOT / "rules" / fired.FILE).read_text())
+    assert held == gen_fired.counted(), "python tests/gen_fired.py"
+    assert set(held["rules"]) == {rule.id for rule in load()[0].rules} | set(program.RULE_ROWS)
+    assert held["rules"]["hbm-bandwidth"]["fired"] > 0
+    assert fired.told(held, "acme/own", "kernel") == "not counted"

@@ -32,10 +32,12 @@ def context(
     ceilings: Mapping[str, Ceiling],
     available_paths: Iterable[str],
     declared: Mapping[str, Scalar] | None = None,
+    catalogue: Mapping[str, FactDefinition] = CATALOGUE,
 ) -> Context:
-    """Everything that facts of one kernel may look at."""
+    """Everything that facts of one kernel may look at. `catalogue`: with the facts of installed packages, where some
+    were named (`diagnose.installed`)."""
     return Context(
-        kernel, architecture_number(kernel), ceilings, frozenset(available_paths), CATALOGUE, dict(declared or {})
+        kernel, architecture_number(kernel), ceilings, frozenset(available_paths), catalogue, dict(declared or {})
     )
 
 

@@ -365,6 +365,7 @@ def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | Non
             for item in view.objects(data.get("not_evaluated"))
         ],
         "facts": sorted(view.mapping(data.get("facts")).items()),
+        "sections": [{**one, "rows": view.objects(one.get("rows"))} for one in view.objects(data.get("sections"))],
     }
     raw_rows = _raw(data)
     parts["raw"] = raw_rows if raw and len(raw_rows) <= RAW_INLINE else []
@@ -474,10 +475,7 @@ def _provenance(document: view.Document) -> dict[str, Any]:
             for label, key in (("source", "source"), ("GPU", "gpu"), ("date", "date"))
             if ceilings.get(key)
         ],
-        "packs": [
-            {**pack, "disabled": ", ".join(view.texts(pack.get("disabled"))) or "none"}
-            for pack in view.objects(document.get("packs"))
-        ],
+        "packs": view.packs(document),
     }
 
 

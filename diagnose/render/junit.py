@@ -89,6 +89,12 @@ def render(document: view.Document) -> str:
     totals = {key: value for key, value in counts.items() if key != "skipped"}
     root = ElementTree.Element("testsuites", {"name": "diagnose", **totals})
     suite = ElementTree.SubElement(root, "testsuite", {"name": fmt.shorten(source, 200), **counts})
+    packs = view.packs(document)
+    if packs:
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, told in packs:
+            value = fmt.shorten(f"{name}; {told}" if told else name, 2000)
+            ElementTree.SubElement(properties, "property", {"name": "rules", "value": value})
     suite.extend(cases)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

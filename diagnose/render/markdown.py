@@ -70,6 +70,9 @@ def render(document: view.Document) -> str:
             lines.append(
                 f"- {inert(finding.get('severity') or 'note', 20)}: {inert(title, 160)}, {view.speedup_of(finding)}"
             )
+    packs = view.packs(document)
+    if packs:
+        lines += ["", "Rules: " + " · ".join(inert(f"{name}; {told}" if told else name, 600) for name, told in packs)]
     warnings = view.texts(document.get("warnings"))
     if warnings:
         lines += ["", f"<details><summary>{view.plural(len(warnings), 'warning')}</summary>", ""]

@@ -149,8 +149,17 @@ def render(document: view.Document) -> str:
     invocation: dict[str, Any] = {"executionSuccessful": document.get("partial") is not True}
     if notes:
         invocation["toolExecutionNotifications"] = notes
+    extensions = [
+        {
+            "name": fmt.shorten(pack.get("name"), 200),
+            "version": str(pack.get("version") or ""),
+            "properties": {key: value for key, value in pack.items() if key not in ("name", "version")},
+        }
+        for pack in view.objects(document.get("packs"))
+        if view.text(pack.get("name"))
+    ]
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": driver, **({"extensions": extensions} if extensions else {})},
         "invocations": [invocation],
         "results": results,
         "columnKind": "unicodeCodePoints",

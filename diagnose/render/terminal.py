@@ -152,6 +152,13 @@ def _details(page: Page, kernel: view.KernelView, verbose: bool) -> None:
         for position, rejected in enumerate(view.objects(data.get("rejected"))):
             reasons = "; ".join(f"{e.get('fact')} {fmt.condition(e)}" for e in view.objects(rejected.get("because")))
             page.item("rejected" if position == 0 else "", f"{rejected.get('rule')}: {reasons or 'no number'}")
+    for section in view.objects(data.get("sections")):
+        page.line((fmt.shorten(section.get("title"), 120), "bold"), f"  [{section.get('pack')}]", indent=2)
+        if verbose and view.text(section.get("text")):
+            page.line(section["text"], indent=2)
+        for row in view.objects(section.get("rows")):
+            value = fmt.quantity(row.get("value"), row.get("unit"))
+            page.line(f"{fmt.shorten(row.get('label'), 80)}: {value}", indent=4)
     skipped, undeclared = view.not_evaluated(data)
     for position, entry in enumerate(skipped[: None if verbose else 3]):
         missing = ", ".join(view.texts(entry.get("missing"))) or "not named"
@@ -245,6 +252,11 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
         page.gap()
         for warning in warnings:
             page.line(("warning: ", "yellow"), warning)
+    packs = view.packs(document)
+    if packs:
+        page.gap()
+    for name, told in packs:
+        page.line((f"rules: {name}", "dim"), (f"; {told}", "") if told else "")
 
 
 def _header(document: view.Document, found: list[view.KernelView]) -> list[str]:

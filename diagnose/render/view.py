@@ -428,6 +428,32 @@ def review(document: Document) -> list[str]:
     return told
 
 
+def packs(document: Document) -> list[tuple[str, str]]:
+    """The packs in force: ("acme 1.0.0, sha256 0123456789ab", what it changes in other rules; empty for nothing)."""
+    found = []
+    for pack in objects(document.get("packs")):
+        told = []
+        if disabled := texts(pack.get("disabled")):
+            told.append(f"turns off {', '.join(disabled)}")
+        if weighed := mapping(pack.get("weighed")):
+            told.append("weighs " + ", ".join(f"{rule} by {fmt.count(factor)}" for rule, factor in weighed.items()))
+        if reworded := mapping(pack.get("reworded")):
+            told.append(f"re-words {', '.join(reworded)}")
+        for one in objects(pack.get("thresholds")):
+            who = " ".join([*filter(None, [text(one.get("kernel"))]), *texts(one.get("arch"))])
+            values = ", ".join(f"{what} {fmt.count(value)}" for what, value in mapping(one.get("set")).items())
+            told.append(f"sets {values} in {one.get('rule')}" + (f" for {who}" if who else ""))
+        if sections := texts(pack.get("sections")):
+            told.append(f"adds the section{'s' if len(sections) > 1 else ''} {', '.join(sections)}")
+        if code := mapping(pack.get("code")):
+            names = texts(code.get("facts"))
+            source = f"{code.get('source')} of {code.get('distribution')}"
+            told.append(f"computes {plural(len(names), 'fact')} in Python by {source}")
+        name = f"{fmt.shorten(pack.get('name'), 60)} {fmt.shorten(str(pack.get('version') or 'without a version'), 30)}"
+        found.append((f"{name}, sha256 {str(pack.get('sha256') or 'not recorded')[:12]}", "; ".join(told)))
+    return found
+
+
 def not_evaluated(data: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """(rules that lack a measurement, rules that lack only what a person declares): both with `missing`."""
     entries = objects(data.get("not_evaluated"))

@@ -75,6 +75,19 @@ def main_loop(lines: Sequence[SassLine]) -> ExecutedLoop | None:
     )
 
 
+def loop_opcodes(lines: Sequence[SassLine]) -> dict[str, float] | None:
+    """Warp instructions executed in the main loop by opcode; empty without a loop, None without executed counts."""
+    if not any(line.executed for line in lines):
+        return None
+    loop = main_loop(lines)
+    counted: defaultdict[str, float] = defaultdict(float)
+    for line in lines if loop is not None else ():
+        parsed = parse(line.text)
+        if loop is not None and parsed is not None and line.executed and loop.first.pc <= line.pc <= loop.last.pc:
+            counted[parsed.opcode] += line.executed
+    return dict(counted)
+
+
 def _body(ordered: Sequence[SassLine], at: int) -> Sequence[SassLine] | None:
     """The lines of the loop that the branch at `at` closes; None where it closes none, or one that only waits."""
     line = ordered[at]

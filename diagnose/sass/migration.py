@@ -210,6 +210,11 @@ class MigrationEnv:
         """Instructions in the code by opcode."""
         return self.kernel.opcodes
 
+    @property
+    def loop_opcodes(self) -> Mapping[str, float]:
+        """Instructions in the main loop by opcode."""
+        return self.static.loop_opcodes
+
     def lookup(self, name: str) -> Reading:
         """A fact."""
         if name in static_facts.FACTS:

@@ -592,6 +592,12 @@ class StaticEnv:
         """Instructions in the code by opcode."""
         return self.kernel.opcodes
 
+    @cached_property
+    def loop_opcodes(self) -> Mapping[str, float]:
+        """Instructions in the main loop by opcode."""
+        loop = self.kernel.loop
+        return Counter(i.opcode for i in self.kernel.graph.inside(loop)) if loop is not None else {}
+
     def lookup(self, name: str) -> Value:
         """A fact."""
         if name not in self._known:
