@@ -8,8 +8,11 @@
 // while this one ends.
 //
 // --stages 1..3: tiles of K, and of V, in flight.
+#include "../common/diagnose_timeline.cuh"
 #include "inputs.cuh"
 #include "online.cuh"
+
+using diagnose_timeline::Kind;
 
 constexpr int kGroups = 2, kQueries = 64 * kGroups, kThreads = 128 * (kGroups + 1), kMaxStages = 3;
 // 168 registers a thread at launch: 168 * 384 = 24 * 128 + 240 * 256.
@@ -45,7 +48,9 @@ __device__ inline void produce(const CUtensorMap& map_q, const CUtensorMap& map_
     int blocks = heads * (s / kQueries), block = blockIdx.x;
     Ring k{0, 1}, v{0, 1}, turn{0, 1};
     uint32_t q_parity = 1;
+    diagnose_timeline::Track track(0, true);
     for (;; turn.next(2), q_parity ^= 1) {
+        track.begin(Kind::barrier_wait);
         barrier_wait(&bar.block_empty[turn.slot], turn.parity);
         bar.block[turn.slot] = block < blocks ? block : -1;
         barrier_arrive(&bar.block_full[turn.slot]);
@@ -54,24 +59,31 @@ __device__ inline void produce(const CUtensorMap& map_q, const CUtensorMap& map_
         block = int(gridDim.x + atomicAdd(counter, 1u));
         int key = work.head / group * s;
         for (int tile = work.tiles - 1; tile >= 0; --tile) {
+            track.begin(Kind::barrier_wait, tile);
             barrier_wait(&bar.k_empty[k.slot], k.parity);
+            track.begin(Kind::tma_issue, tile);
             barrier_expect(&bar.k_full[k.slot], kTileBytes);
             load_rows<D>(shared_k + k.slot * kTileBytes, &map_k, key + tile * kKeys, kKeys, &bar.k_full[k.slot]);
             k.next(stages);
             if (tile == work.tiles - 1) {
 #pragma unroll
                 for (int i = 0; i < kGroups; ++i) {
+                    track.begin(Kind::barrier_wait, tile);
                     barrier_wait(&bar.q_empty[i], q_parity);
+                    track.begin(Kind::tma_issue, tile);
                     barrier_expect(&bar.q_full[i], kOwnBytes);
                     load_rows<D>(shared_q + i * kOwnBytes, &map_q, work.head * s + work.first + i * 64, 64, &bar.q_full[i]);
                 }
             }
+            track.begin(Kind::barrier_wait, tile);
             barrier_wait(&bar.v_empty[v.slot], v.parity);
+            track.begin(Kind::tma_issue, tile);
             barrier_expect(&bar.v_full[v.slot], kTileBytes);
             load_rows<D>(shared_v + v.slot * kTileBytes, &map_v, key + tile * kKeys, kKeys, &bar.v_full[v.slot]);
             v.next(stages);
         }
     }
+    track.end();
     __threadfence();
     if (atomicAdd(counter + 1, 1u) == gridDim.x - 1) counter[0] = counter[1] = 0;
 }
@@ -96,9 +108,11 @@ __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, u
         __syncwarp();
         if (lane == 0) barrier_arrive(barrier);
     };
+    diagnose_timeline::Track track(1 + own, threadIdx.x % 128 == 0);
     // Named barriers 1 and 2 are the turns of the two warpgroups; the first one begins.
     if (own == 1) named_barrier_arrive(1, 128 * kGroups);
     for (;; turn.next(2), q_parity ^= 1) {
+        track.begin(Kind::barrier_wait);
         barrier_wait(&bar.block_full[turn.slot], turn.parity);
         int block = bar.block[turn.slot];
         release(&bar.block_empty[turn.slot]);
@@ -109,11 +123,14 @@ __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, u
         // From the last tile to the first: only the first step has keys to mask.
         barrier_wait(&bar.q_full[own], q_parity);
         barrier_wait(&bar.k_full[k.slot], k.parity);
+        track.begin(Kind::wgmma_issue, work.tiles - 1);
         wgmma_fence();
         multiply_keys<D>(score, own_q, 64, shared_k + k.slot * kTileBytes);
         wgmma_commit();
+        track.begin(Kind::wgmma_wait, work.tiles - 1);
         wgmma_wait<0>();
         pin(score);
+        track.begin(Kind::user0, work.tiles - 1);
         release(&bar.k_empty[k.slot]);
         k.next(stages);
         if (work.tiles == 1) release(&bar.q_empty[own]);
@@ -127,9 +144,11 @@ __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, u
 
 #pragma unroll 1
         for (int tile = work.tiles - 2; tile >= 0; --tile) {
+            track.begin(Kind::barrier_wait, tile);
             barrier_wait(&bar.k_full[k.slot], k.parity);
             named_barrier(1 + own, 128 * kGroups);
             pin(result);
+            track.begin(Kind::wgmma_issue, tile);
             wgmma_fence();
             multiply_keys<D>(score, own_q, 64, shared_k + k.slot * kTileBytes);
             wgmma_commit();
@@ -140,33 +159,42 @@ __device__ inline void consume(__nv_bfloat16* __restrict__ out, Barriers& bar, u
             multiply_values<D>(result, weight, shared_v + v.slot * kTileBytes);
             wgmma_commit();
             named_barrier_arrive(2 - own, 128 * kGroups);
+            track.begin(Kind::wgmma_wait, tile);
             wgmma_wait<1>();
             pin(score);
+            track.begin(Kind::user0, tile);
             if (tile == 0) release(&bar.q_empty[own]);
             softmax_step(score, largest, total, shrink, scale_log2);
             // ptxas sees nothing that keeps the next wait behind the softmax, and moves it in front, where P V would not
             // overlap. So the release of K is made to depend on the sums: they are positive, their sign bit is 0.
             release(&bar.k_empty[k.slot + (__float_as_uint(fminf(total[0], total[1])) >> 31)]);
             k.next(stages);
+            track.begin(Kind::wgmma_wait, tile);
             wgmma_wait<0>();
             pin(result);
+            track.begin(Kind::user0, tile);
             release(&bar.v_empty[v.slot]);
             v.next(stages);
             pack_weights(weight, score);
             if (!kShrinkLate<D, Causal>) rescale(result, shrink);
         }
+        track.begin(Kind::barrier_wait);
         barrier_wait(&bar.v_full[v.slot], v.parity);
+        track.begin(Kind::wgmma_issue);
         if (kShrinkLate<D, Causal>) rescale(result, shrink);
         pin(result);
         wgmma_fence();
         multiply_values<D>(result, weight, shared_v + v.slot * kTileBytes);
         wgmma_commit();
+        track.begin(Kind::wgmma_wait);
         wgmma_wait<0>();
         pin(result);
+        track.begin(Kind::epilogue);
         release(&bar.v_empty[v.slot]);
         v.next(stages);
         store_result<D>(out + (size_t(work.head) * s + work.first + own * 64) * D, result, total);
     }
+    track.end();
     // One turn of the first warpgroup is left over: it has been given and not taken.
     if (own == 0) named_barrier(1, 128 * kGroups);
 }
@@ -231,8 +259,12 @@ int main(int argc, char** argv) {
     int blocks = heads * (s / kQueries), grid = std::min(sms, blocks);
     unsigned* counter = device_alloc<unsigned>(2);
     CHECK_CUDA(cudaMemset(counter, 0, 2 * sizeof(unsigned)));
-    return attention.run("attention/specialised", [&] {
+    diagnose_timeline::start("attention_specialised", {"producer", "warpgroup 0", "warpgroup 1"});
+    diagnose_timeline::name(Kind::user0, "softmax");
+    int code = attention.run("attention/specialised", [&] {
         kernel<<<grid, kThreads, bytes>>>(map_q, map_k, map_v, attention.out, s, heads, shape.group(), section, int(stages),
                                           attention.scale_log2(), counter);
     });
+    diagnose_timeline::write();
+    return code;
 }

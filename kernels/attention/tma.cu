@@ -2,8 +2,11 @@
 // diagnose: expect no-overlap
 //
 // All warps do the same: multiply, softmax, multiply, one after the other. While they exponentiate, the Tensor Cores wait.
+#include "../common/diagnose_timeline.cuh"
 #include "inputs.cuh"
 #include "online.cuh"
+
+using diagnose_timeline::Kind;
 
 constexpr int kGroups = 2, kQueries = 64 * kGroups, kThreads = 128 * kGroups, kStages = 2;
 
@@ -51,29 +54,41 @@ __global__ void __launch_bounds__(kThreads, 1)
     float largest[2] = {-INFINITY, -INFINITY}, total[2] = {}, shrink[2];
     uint32_t weight[kKeys / 16][4];
     Ring ring{0, 0};
+    diagnose_timeline::Track track(warpgroup, threadIdx.x % 128 == 0);
+    track.begin(Kind::barrier_wait);
     barrier_wait(&q_full, 0);
     for (int tile = 0; tile < tiles; ++tile, ring.next(kStages)) {
         uint32_t stage = stages + ring.slot * 2 * kTileBytes;
+        track.begin(Kind::barrier_wait, tile);
         barrier_wait(&full[ring.slot], ring.parity);
+        track.begin(Kind::wgmma_issue, tile);
         wgmma_fence();
         multiply_keys<D>(score, own_q, kQueries, stage);
         wgmma_commit();
+        track.begin(Kind::wgmma_wait, tile);
         wgmma_wait<0>();
         pin(score);
+        track.begin(Kind::user0, tile);
         if (Causal && tile == tiles - 1) mask_causal(score, query, tile * kKeys + lane % 4 * 2);
         softmax_step(score, largest, total, shrink, scale_log2);
         pack_weights(weight, score);
         rescale(result, shrink);
         pin(result);
+        track.begin(Kind::wgmma_issue, tile);
         wgmma_fence();
         multiply_values<D>(result, weight, stage + kTileBytes);
         wgmma_commit();
+        track.begin(Kind::wgmma_wait, tile);
         wgmma_wait<0>();
         pin(result);
+        track.begin(Kind::barrier_wait, tile);
         __syncthreads();  // all have read this stage
+        track.begin(Kind::tma_issue, tile);
         if (threadIdx.x == 0 && tile + kStages < tiles) load_stage(tile + kStages);
     }
+    track.begin(Kind::epilogue);
     store_result<D>(out + size_t(first_q + warpgroup * 64) * D, result, total);
+    track.end();
 }
 
 int main(int argc, char** argv) {
@@ -93,7 +108,11 @@ int main(int argc, char** argv) {
     int bytes = d == 64 ? shared_bytes<64>() : shared_bytes<128>();
     CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     dim3 grid(s / kQueries, shape.heads());
-    return attention.run("attention/tma", [&] {
+    diagnose_timeline::start("attention_tma", {"warpgroup 0", "warpgroup 1"});
+    diagnose_timeline::name(Kind::user0, "softmax");
+    int code = attention.run("attention/tma", [&] {
         kernel<<<grid, kThreads, bytes>>>(map_q, map_k, map_v, attention.out, s, shape.group(), attention.scale_log2());
     });
+    diagnose_timeline::write();
+    return code;
 }

@@ -60,7 +60,7 @@ struct Buffer {
     Stamp* stamps;  // roles x capacity
     unsigned block, roles, capacity;
 };
-static __device__ Buffer g_buffer;
+static __constant__ Buffer g_buffer;  // read at each stamp, so that a Track takes two registers only
 
 // The stamps of one role of the recorded block. Only the thread whose `records` is true writes.
 class Track {
@@ -69,8 +69,8 @@ class Track {
     __device__ __forceinline__ Track(unsigned role, bool records) {
         unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
         if (!records || !g_buffer.stamps || block != g_buffer.block || role >= g_buffer.roles) return;
-        next_ = g_buffer.stamps + size_t(role) * g_buffer.capacity;
-        last_ = next_ + g_buffer.capacity;
+        next_ = role * g_buffer.capacity;
+        left_ = g_buffer.capacity;
         unsigned multiprocessor;
         asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
         stamp(Kind::opened, Edge::point, multiprocessor);
@@ -82,18 +82,19 @@ class Track {
 
    private:
     __device__ __forceinline__ void stamp(Kind kind, Edge edge, unsigned argument) {
-        if (next_ == last_) return;
+        if (left_ == 0) return;
+        --left_;
         unsigned long long clock;
         unsigned nanoseconds;
         asm volatile("mov.u64 %0, %%clock64;" : "=l"(clock)::"memory");
         asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(nanoseconds)::"memory");
         unsigned what = unsigned(kind) | unsigned(edge) << 4 | argument << 6;
-        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(next_), "r"(unsigned(clock)), "r"(unsigned(clock >> 32)),
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(g_buffer.stamps + next_), "r"(unsigned(clock)), "r"(unsigned(clock >> 32)),
                      "r"(nanoseconds), "r"(what)
                      : "memory");
         ++next_;
     }
-    Stamp *next_ = nullptr, *last_ = nullptr;
+    unsigned next_ = 0, left_ = 0;
 };
 
 struct Recording {
