@@ -55,7 +55,7 @@ def _causal_pairs(queries: float, keys: float) -> float:
 
 
 def parse(spec: str) -> dict[str, Scalar]:
-    """The declared facts of a problem: `useful_flops`, `useful_bytes`, `declared_sparse`."""
+    """The declared facts of a problem: `useful_flops`, `useful_bytes`, `declared_sparse`, a product's `gemm_m` …"""
     text = spec.strip()
     family, colon, rest = text.partition(":")
     words = [word.strip() for word in (rest if colon else text).split(",") if word.strip()]
@@ -110,6 +110,9 @@ def _gemm(spec: str, words: list[str], settings: Mapping[str, str]) -> dict[str,
         "useful_flops": 2 * m * n * k * batch,
         # Each operand once and the result once, in the operands' type: a lower bound where the result is wider.
         "useful_bytes": (m * k + k * n + m * n) * size * batch,
+        "gemm_m": m,
+        "gemm_n": n,
+        "gemm_k": k,
     }
     if "sparse" in flags:
         found["declared_sparse"] = True

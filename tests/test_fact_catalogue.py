@@ -18,6 +18,7 @@ UNITS = {"share", "count", "byte", "ratio", "bool", "text", "us", "GHz", "byte/s
 # Facts that only a declaration gives a value (no report can).
 DECLARED: dict[str, Scalar] = {
     "useful_flops": 1e12, "useful_bytes": 1e9, "clock_loss": 0.15, "declared_sparse": True,
+    "gemm_m": 64.0, "gemm_n": 64.0, "gemm_k": 64.0,
 }  # fmt: skip
 
 # Facts without a value on any recorded report or declaration, with the reason. None today.

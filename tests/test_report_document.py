@@ -416,7 +416,14 @@ def test_every_program_finding_is_known_to_gates() -> None:
     ],
 )
 def test_declared_problems(spec: str, flops: float, size: float) -> None:
-    assert parse(spec) == {"useful_flops": flops, "useful_bytes": size}
+    found = parse(spec)
+    assert (found["useful_flops"], found["useful_bytes"]) == (flops, size)
+
+
+def test_the_shape_of_a_declared_product() -> None:
+    found = parse("gemm:16,32,64,fp32,batch=3")
+    assert (found["gemm_m"], found["gemm_n"], found["gemm_k"]) == (16, 32, 64)
+    assert "gemm_m" not in parse("attention:1,1,4,4,8")
 
 
 def test_a_sparse_problem() -> None:

@@ -419,6 +419,9 @@ def _issued_tensor_flops(c: Context) -> float | None:
 FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("useful_flops", "count", "Useful operations, declared.", _declared("useful_flops")),
     FactDefinition("useful_bytes", "byte", "Bytes that must move at least, declared.", _declared("useful_bytes")),
+    FactDefinition("gemm_m", "count", "M of the declared product.", _declared("gemm_m")),
+    FactDefinition("gemm_n", "count", "N of the declared product.", _declared("gemm_n")),
+    FactDefinition("gemm_k", "count", "K of the declared product.", _declared("gemm_k")),
     FactDefinition(
         "issued_tensor_flops",
         "count",
