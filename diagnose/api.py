@@ -16,7 +16,7 @@ from typing import Any
 
 from diagnose import budget, engine, facts, installed, problem, program, sections
 from diagnose.bundled import bundled
-from diagnose.ceilings import store
+from diagnose.ceilings import library, store
 from diagnose.collect.find import find_ncu
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.run import Collected, CollectOptions, collect
@@ -49,6 +49,7 @@ class Options:
     source: bool = True
     timeout_s: float | None = None
     ncu: str | None = None
+    library: bool = True
 
 
 @dataclass(frozen=True)
@@ -410,6 +411,9 @@ def diagnose_program(
     if collected.interrupted or collected.timed_out:
         profile = replace(profile, lost=(*profile.lost, "launches after the program was stopped"))
     warnings = [*collected.warnings, *(f"left out: {line}" for line in collected.left_out)]
+    if options.library:
+        mark, notes = library.declared(options.problem, target, progress)
+        declared, warnings = {**declared, **mark}, [*warnings, *notes]
     document = examine(profile, packs, replace(options, kernel=None), warnings, declared)
     return Result(document, profile, collected)
 

@@ -96,6 +96,7 @@ def job(
         None, "--problem", metavar="SPEC", help="gemm:M,N,K,TYPE or attention:B,H,SQ,SK,D,causal or bytes=N,flops=N."
     ),
     useful_flops: str = typer.Option(None, "--useful-flops", metavar="N", help="The operations that are needed."),
+    no_library: bool = typer.Option(False, "--no-library", help="With --problem: without running the library on it."),
     studies: list[str] = typer.Option(
         [], "--studies", metavar="PATH", help="Results of diagnose ablate (JSON, folders): the findings' outcomes."
     ),
@@ -136,6 +137,7 @@ def job(
             baseline=Path(baseline) if baseline else None,
             problem=problem,
             useful_flops=useful_flops,
+            library=not no_library,
             all_facts=_chosen("--facts", facts, _CHOICES["--facts"]) == "all",
             kernel=kernel,
             max_launches=max_launches,

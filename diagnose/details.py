@@ -147,7 +147,7 @@ def roofline(c: Context, boost_hz: float | None) -> Part | None:
 _LABELS = {
     "hbm": "HBM", "l2": "L2", "l1": "L1 / shared data", "tensor": "Tensor pipe", "fp32": "FP32 (FMA) pipe",
     "fp64": "FP64 pipe", "int": "Integer (ALU) pipe", "sfu": "Special functions", "lsu": "Load/store issue",
-    "issue": "Issue slots", "nvlink": "NVLink",
+    "issue": "Issue slots", "nvlink": "NVLink", "library": "Library",
 }  # fmt: skip
 
 

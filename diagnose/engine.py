@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from diagnose.facts.context import UNDEFINED, Context
 from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import kernel_waits
+from diagnose.limits import library
 from diagnose.model import (
     Diagnosis,
     Evidence,
@@ -232,7 +233,7 @@ def diagnose_kernel(context: Context, rules: Sequence[Rule], weigh: Mapping[str,
     return Diagnosis(
         kernel=context.kernel,
         facts={name: context.evaluate(name) for name in context.catalogue},
-        limits=all_limits(context),
+        limits=(*all_limits(context), *((mark,) if (mark := library(context)) is not None else ())),
         verdict=verdict,
         findings=tuple(ranked),
         rejected=tuple(sorted(rejected, key=lambda r: (not r.near, r.rule))),

@@ -36,6 +36,7 @@ class Job:
     baseline: Path | None = None
     problem: str | None = None
     useful_flops: str | None = None
+    library: bool = True
     all_facts: bool = False
     kernel: str | None = None
     max_launches: int = 50
@@ -102,6 +103,7 @@ def _options(job: Job, settings: config.Config) -> Options:
         disable=settings.disable,
         problem=job.problem,
         useful_flops=job.useful_flops,
+        library=job.library,
         kernel=job.kernel,
         all_facts=job.all_facts,
         page=not job.no_html,

@@ -214,6 +214,16 @@ def compute(c: Context) -> tuple[Limit, ...]:
     return tuple(sorted(found, key=lambda limit: (-limit.utilization, ORDER.index(limit.resource))))
 
 
+def library(c: Context) -> Limit | None:
+    """The library's time for the declared problem, a mark beside the bounds: what this GPU is known to reach, not what
+    it cannot pass, so it never binds.
+    """
+    us, best, operations = c.value("duration_us"), c.value("library_us"), c.value("useful_flops")
+    if not us or not best or not operations:
+        return None
+    return Limit("library", operations, "op", operations / (best * 1e-6), "op/s", "library", best, min(1.0, best / us))
+
+
 def competing(limits: tuple[Limit, ...], reads_operands: bool) -> tuple[Limit, ...]:
     """The limits that can bind.
 

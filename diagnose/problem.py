@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from diagnose.errors import DiagnoseError
 from diagnose.model import Scalar
@@ -14,12 +15,49 @@ _SIZES = {
     "fp16": 2.0, "f16": 2.0, "half": 2.0, "bf16": 2.0, "int16": 2.0, "fp8": 1.0, "e4m3": 1.0, "e5m2": 1.0, "int8": 1.0,
     "i8": 1.0, "fp4": 0.5, "int4": 0.5,
 }  # fmt: skip
+_CANONICAL = {
+    "f64": "fp64", "double": "fp64", "f32": "fp32", "float": "fp32", "f16": "fp16", "half": "fp16", "fp8": "e4m3",
+    "i8": "int8",
+}  # fmt: skip
 _FORMS = (
-    "gemm:M,N,K[,TYPE][,batch=B][,sparse] or attention:B,H,SQ,SK,D[,TYPE][,causal][,hkv=H] or bytes=N,flops=N "
+    "gemm:M,N,K[,TYPE][,nn|nt|tn|tt][,bias][,relu|gelu][,batch=B][,sparse] or "
+    "attention:B,H,SQ,SK,D[,TYPE][,causal][,hkv=H] or bytes=N,flops=N "
     f"(types: {', '.join(('fp64', 'fp32', 'tf32', 'fp16', 'bf16', 'fp8', 'int8', 'fp4'))})"
 )
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kKMGTP]?)")
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+_TRANSPOSITIONS = ("nn", "nt", "tn", "tt")  # of A (M x K) and B (K x N), row-major: t where it is kept transposed
+_EPILOGUES = ("bias", "relu", "gelu")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A declared matrix product. `transposition` and `epilogue` as declared, empty where they were not."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    type: str
+    transposition: str
+    epilogue: tuple[str, ...]
+    sparse: bool
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A declared attention forward pass; `kv_heads` of `heads` hold keys and values."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    dim: int
+    type: str
+    causal: bool
 
 
 def _fail(spec: str, problem: str) -> DiagnoseError:
@@ -103,7 +141,7 @@ def _setting(spec: str, settings: Mapping[str, str], name: str, default: float) 
 
 def _gemm(spec: str, words: list[str], settings: Mapping[str, str]) -> dict[str, Scalar]:
     sizes = _sizes(spec, words, ("M", "N", "K"))
-    size, flags = _options(spec, words[3:], ("sparse",), 2.0)
+    size, flags = _options(spec, words[3:], ("sparse", *_TRANSPOSITIONS, *_EPILOGUES), 2.0)
     batch = _setting(spec, settings, "batch", 1.0)
     m, n, k = sizes["M"], sizes["N"], sizes["K"]
     found: dict[str, Scalar] = {
@@ -116,6 +154,10 @@ def _gemm(spec: str, words: list[str], settings: Mapping[str, str]) -> dict[str,
     }
     if "sparse" in flags:
         found["declared_sparse"] = True
+    elif batch == 1 and not flags - set(_TRANSPOSITIONS):
+        # The recorded times of the library are of such products: how an operand is kept changes them by a few per cent.
+        type_ = next((word.lower() for word in words[3:] if word.lower() in _SIZES), "bf16")
+        found["product_type"] = _CANONICAL.get(type_, type_)
     return found
 
 
@@ -129,6 +171,32 @@ def _attention(spec: str, words: list[str], settings: Mapping[str, str]) -> dict
         "useful_flops": 4 * b * h * pairs * d,  # two products, two operations a multiply-add
         "useful_bytes": (2 * b * h * sq * d + 2 * b * kv_heads * sk * d) * size,
     }
+
+
+def shape(spec: str) -> Product | Attention | None:
+    """The declared problem itself, for what runs it again; None for bare amounts. Raises as `parse` does."""
+    parse(spec)
+    family, colon, rest = spec.strip().partition(":")
+    if not colon:
+        return None
+    words = [word.strip().lower() for word in rest.split(",") if word.strip()]
+    settings = {w.split("=", 1)[0].strip(): int(w.split("=", 1)[1]) for w in words if "=" in w}
+    sizes = [int(word) for word in words if word.isdigit()]
+    type_ = next((_CANONICAL.get(word, word) for word in words if word in _SIZES), "bf16")
+    if family == "gemm":
+        m, n, k = sizes
+        return Product(
+            m,
+            n,
+            k,
+            settings.get("batch", 1),
+            type_,
+            next((word for word in words if word in _TRANSPOSITIONS), ""),
+            tuple(word for word in _EPILOGUES if word in words),
+            "sparse" in words,
+        )
+    b, h, sq, sk, d = sizes
+    return Attention(b, h, settings.get("hkv", h), sq, sk, d, type_, "causal" in words)
 
 
 def declared(problem: str | None, useful_flops: str | None) -> dict[str, Scalar]:

@@ -47,7 +47,7 @@ _GEMM_RUNS = 3
 Progress = Callable[[str], None]
 
 
-def _program(name: str, arch: str) -> ReferenceKernel:
+def single(name: str, arch: str) -> ReferenceKernel:
     """The build of kernels/ceilings/NAME.cu as the builder takes it; what only a profiled kernel has is empty."""
     source = bundled("kernels") / "ceilings" / f"{name}.cu"
     return ReferenceKernel(
@@ -63,7 +63,7 @@ def programs(capability: int) -> dict[str, ReferenceKernel]:
         if archs and not fitting:
             continue
         arch = next((arch for arch in fitting if not arch[-1].isdigit()), f"sm_{capability}")
-        found[name] = _program(name, arch)
+        found[name] = single(name, arch)
     return found
 
 

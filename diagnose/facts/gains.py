@@ -343,6 +343,24 @@ def _l2_locality_declared(c: Context) -> float | None:
     return removed(c, {"hbm": min(1.0, useful / moved)}) if useful and moved else None
 
 
+def _library_us(c: Context) -> float | None:
+    """Recorded for a square product of this GPU (`diagnose ceilings`); a live run declares the time it measured."""
+    edges = {c.declared.get(name) for name in ("gemm_m", "gemm_n", "gemm_k")}
+    type_, operations = c.declared.get("product_type"), c.declared.get("useful_flops")
+    edge = edges.pop() if len(edges) == 1 else None
+    if isinstance(edge, float) and isinstance(operations, float) and type_:
+        rate = c.ceilings.get(f"library:gemm:{type_}:{edge:.0f}")
+        if rate is not None and rate.value > 0:
+            return operations / rate.value * 1e6
+    c.miss("declared library_us")
+    return None
+
+
+def _over_library(c: Context) -> float | None:
+    us, best = c.value("duration_us"), c.value("library_us")
+    return us / best if us and best else None
+
+
 def _declared(name: str) -> Compute:
     def compute(c: Context) -> float | None:
         c.miss(f"declared {name}")
@@ -419,6 +437,13 @@ def _issued_tensor_flops(c: Context) -> float | None:
 FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("useful_flops", "count", "Useful operations, declared.", _declared("useful_flops")),
     FactDefinition("useful_bytes", "byte", "Bytes that must move at least, declared.", _declared("useful_bytes")),
+    FactDefinition("product_type", "text", "Type of the declared product.", _declared("product_type")),
+    FactDefinition(
+        "library_us", "us", "The library's own time for the declared problem, run on this GPU or recorded.", _library_us
+    ),
+    FactDefinition(
+        "over_library", "ratio", "The kernel's time over the library's for the declared problem.", _over_library
+    ),
     FactDefinition("gemm_m", "count", "M of the declared product.", _declared("gemm_m")),
     FactDefinition("gemm_n", "count", "N of the declared product.", _declared("gemm_n")),
     FactDefinition("gemm_k", "count", "K of the declared product.", _declared("gemm_k")),

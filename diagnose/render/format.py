@@ -68,6 +68,7 @@ _RESOURCE_NAMES = {
     "issue": "Issue slots",
     "lsu": "Load/store issue",
     "nvlink": "NVLink",
+    "library": "Library",
 }
 
 
