@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from diagnose.errors import DiagnoseError
 from diagnose.packfile import nearest
@@ -139,7 +139,7 @@ def _guarded(definition: FactDefinition) -> Callable[[Context], Scalar | None]:
 
     def compute(context: Context) -> Scalar | None:
         try:
-            value = definition.compute(context)
+            value = cast(object, definition.compute(context))  # whatever the package's code gives
         except Exception as error:
             context.miss(f"{definition.name} (its code raised {type(error).__name__})")
             return None

@@ -505,7 +505,7 @@ def _rules_in_force(asked: Asked, known_as: Sequence[str], arch: str) -> list[Ru
     own = {rule.id for pack in packs[len(rules()) :] for rule in pack.rules}
     changed: dict[str, dict[int, float]] = {}
     for one in (one for pack in packs for one in pack.thresholds):
-        if one.rule in own and one.fits(known_as, arch):
+        if one.rule in own and one.scope.fits(known_as, arch):
             changed.setdefault(one.rule, {}).update(one.leaves)
     return [with_thresholds(rule, changed[rule.id]) if rule.id in changed else rule for rule in active_rules(packs)]
 

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from diagnose import (
     facts,
     fired,
     installed,
+    output,
     program,
     report,
     review,
@@ -520,7 +521,7 @@ FACTS = (
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package with a pack and facts, as pip lays one down; its folder counts as where packages are installed."""
     home = tmp_path / "site-packages"
     folder = home / "acme_x_for_test"
@@ -634,7 +635,7 @@ def plain(path: Path) -> object:
 def test_the_schemas_accept_every_pack_and_agree_with_the_loader_on_keys(make: Make, tmp_path: Path) -> None:
     pack, facts = schema("pack"), schema("facts")
     assert tuple(pack["properties"]) == rules.PACK_KEYS  # type: ignore[arg-type]
-    inner = pack["properties"]  # type: ignore[assignment]
+    inner = pack["properties"]
     assert tuple(inner["reword"]["additionalProperties"]["properties"]) == rules.REWORDABLE  # type: ignore[index]
     assert tuple(inner["sections"]["items"]["properties"]) == sections.KEYS  # type: ignore[index]
     assert inner["sections"]["maxItems"] == sections.MAX_SECTIONS  # type: ignore[index]
@@ -725,10 +726,10 @@ def frame(folder: Path, name: str, content: bytes) -> Path:
         "pack.yaml": b"name: core\nversion: 1",
         "waits.yaml": scaffold.RULE.format(pack="core", rule="waits").encode(),
     }
-    for path in folder.glob("*.yaml"):
-        path.unlink()
-    for path, data in {**files, name: content}.items():
-        (folder / path).write_bytes(data)
+    for old in folder.glob("*.yaml"):
+        old.unlink()
+    for file, data in {**files, name: content}.items():
+        (folder / file).write_bytes(data)
     return folder
 
 
@@ -759,6 +760,33 @@ def test_the_frame_of_the_fuzzed_pack_loads(tmp_path: Path) -> None:
         [frame(tmp_path, "facts.yaml", dumped({"mine": {"unit": "share", "expression": "waves"}}))], UNITS
     )
     assert [rule.id for rule in pack.rules] == ["waits"] and [fact.name for fact in pack.facts] == ["mine"]
+
+
+# --- trust: every output lists what decided ---
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl", "md", "sarif", "junit", "html"])
+def test_every_output_lists_the_packs_and_what_they_change(make: Make, form: str) -> None:
+    folder = make(
+        disable=["tail-wave"],
+        weigh={"barrier": 0.5},
+        reword={"fence": {"title": "Ours"}},
+        thresholds=[{"rule": "divergence", "kernel": "gemm_*", "set": {"lanes_on": 0.4}}],
+        sections=[{"title": "Handover", "rows": ["waves"]}],
+    )
+    packs = load(folder)
+    found = document(recorded.profile("gemm/mma"), packs)
+    if form == "text":
+        file = io.StringIO()
+        terminal.render(found, Console(file=file, width=400))
+        text = file.getvalue()
+    else:
+        text = html.render(found) if form == "html" else output.render(found, form)
+    text = text.replace("\\", "")  # Markdown's escapes
+    for pack in packs:
+        assert pack.sha256[:12] in text
+    for word in ("team", "tail-wave", "barrier", "0.5", "fence", "divergence", "gemm_*", "0.4", "Handover"):
+        assert word in text, word
 
 
 # --- the corpus ---

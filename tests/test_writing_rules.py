@@ -8,8 +8,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import recorded
+from diagnose import facts
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "examples" / "reports"
@@ -46,10 +50,19 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
     assert "no finding and no verdict changes" in against
     report = next(text for line, text in said.items() if "-v --no-html" in line)
     assert "Copies tiles without TMA on Hopper" in report
+    ours = next(text for line, text in said.items() if "with-our-words" in line)
+    assert "the handbook's chapter 5" in ours and "Spills in the main loop: 0" in ours
+    assert "Handover sheet" in (tmp_path / "with-our-words.html").read_text(encoding="utf-8")
     assert len(said) >= 12
 
 
-def test_the_yaml_without_a_file_is_a_pack_that_loads(tmp_path: Path) -> None:
-    (snippet,) = [body for kind, about, body in BLOCK.findall(TEXT) if kind == "yaml" and not about.strip()]
-    (tmp_path / "pack.yaml").write_text("name: acme\nversion: 1.0\n" + snippet, encoding="utf-8")
-    assert run(f"diagnose rules list --rules {tmp_path}", tmp_path).returncode == 0
+def test_the_fact_in_python_is_one() -> None:
+    (code,) = [body for kind, _, body in BLOCK.findall(TEXT) if kind == "python"]
+    found: dict[str, Any] = {}
+    exec(compile(code, "docs/writing-rules.md", "exec"), found)
+    (fact,) = found["FACTS"]
+    used = set(re.findall(r'value\("(\w+)"\)', code))
+    assert used and used <= set(facts.CATALOGUE), used
+    kernel = recorded.profile("gemm/mma")
+    value = fact.compute(recorded.context_of(kernel))
+    assert value is not None and value > 0
