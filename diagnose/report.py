@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diagnose import __version__, details
+from diagnose.advisors import advise
 from diagnose.details import Part, exact, rounded
 from diagnose.facts import architecture_number
 from diagnose.facts.context import Context
@@ -309,6 +310,7 @@ def _kernel(
         "timeline": details.timeline(kernel.timeline),
         "hot": details.hot(context),
         "main_loop": details.main_loop(context),
+        "advice": advise(context, options.all_facts),
     }
     if item.sections:
         entry["sections"] = [_section(one) for one in item.sections]

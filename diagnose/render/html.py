@@ -355,6 +355,7 @@ def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | Non
         "instruction_mix": _mix(data),
         "hot": _hot(data),
         "findings": _findings(data, pages),
+        "advice": [item for item in view.objects(data.get("advice")) if view.text(item.get("text"))],
         "rejected": view.objects(data.get("rejected")),
         "not_evaluated": [
             {

@@ -149,6 +149,9 @@ def _details(page: Page, kernel: view.KernelView, verbose: bool) -> None:
     for position, finding in enumerate(view.objects(data.get("findings"))):
         _finding(page, finding, position == 0, verbose, view.units(data))
     if verbose:
+        told = [one for one in view.objects(data.get("advice")) if view.text(one.get("text"))]
+        for position, one in enumerate(told):
+            page.item("advice" if position == 0 else "", (f"{one.get('title')}: ", "bold"), one["text"])
         for position, rejected in enumerate(view.objects(data.get("rejected"))):
             reasons = "; ".join(f"{e.get('fact')} {fmt.condition(e)}" for e in view.objects(rejected.get("because")))
             page.item("rejected" if position == 0 else "", f"{rejected.get('rule')}: {reasons or 'no number'}")
