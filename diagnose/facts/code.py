@@ -519,6 +519,14 @@ FACTS: tuple[FactDefinition, ...] = (
         ),
     ),
     FactDefinition(
+        "sparse_instructions",
+        "count",
+        "Executed MMA with a 2:4 sparse operand, of any type but tcgen05, whose opcode does not show it.",
+        _count("HMMA.SP", "IMMA.SP", "QMMA.SP", "OMMA.SP", "HGMMA.SP", "QGMMA.SP", "IGMMA.SP"),
+        (_OPCODES,),
+        "opcodes",
+    ),
+    FactDefinition(
         "tma_instructions",
         "count",
         "Executed TMA loads (UTMALDG, UBLKCP).",
