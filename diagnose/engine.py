@@ -104,6 +104,8 @@ def _place(role: str, line: SassLine, samples: int, total: int) -> Where:
 
 def where(rule: Rule, context: Context) -> tuple[Where, ...]:
     """The instructions that the rule's selections point at, with their share of the kernel's warp samples."""
+    if not rule.where:
+        return ()
     lines = context.kernel.lines
     total = sum(line.samples or 0 for line in lines)
     found: list[Where] = []
@@ -154,8 +156,8 @@ def _rank(finding: Finding) -> tuple[float, str]:
 
 def _near_miss(outcome: RuleOutcome) -> bool:
     """Exactly one condition stood between the rule and firing."""
-    failed = [leaf for leaf in outcome.leaves if leaf.holds is False]
-    return len(failed) == 1 and len(outcome.leaves) > 1
+    failed = sum(holds is False for _, _, holds in outcome.measured)
+    return failed == 1 and len(outcome.measured) > 1
 
 
 def collect_with(missing: Sequence[str]) -> str:

@@ -352,7 +352,7 @@ class RuleOutcome:
         chosen: list[int] = []
         outcomes = [holds for _, _, holds in self.measured]
         _collect(self.rule.when, self.state, outcomes, chosen)
-        return tuple(self.leaves[index] for index in sorted(chosen))
+        return tuple(self.rule.leaves[at].evidence(self.env, self.measured[at]) for at in sorted(chosen))
 
 
 @dataclass(frozen=True)
