@@ -10,21 +10,17 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
-from typing import BinaryIO
 
 from diagnose.collect.failures import Context, NcuLog, exit_in_words, explain_errors, explain_no_kernels, read_log
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.plan import COLLECTIVES, Plan, counts_configurations, ncu_command, selection_in_words
 from diagnose.collect.preflight import check_writable, reserve, resolve_target
+from diagnose.collect.process import POLL_S, TAIL_CHUNKS, Interrupts, kill_tree, pump, stdin_is_terminal, tree
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 
-_POLL_S = 0.05
-_TAIL_CHUNKS = 16
-_CHUNK = 65536
 _MOST_WARNINGS = 20
 # ncu else copies its section files into the home folder, which may be read-only, and uses the user's edited copies.
 _STOCK_SECTIONS = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
@@ -77,81 +73,12 @@ class _Outcome:
     capped: bool
 
 
-class _Interrupts:
-    """Counts Ctrl-C and termination requests while ncu runs, instead of raising KeyboardInterrupt."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-
-    @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-            yield
-            return
-        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text("utf-8", "replace").rpartition(")")[2].split()
-            found.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-        except (OSError, IndexError, ValueError):
-            continue
-    return found
-
-
-def _tree(pid: int) -> list[int]:
-    children = _children()
-    pids = [pid]
-    for one in pids:
-        pids += children.get(one, [])
-    return pids
-
-
-def kill_tree(pid: int) -> None:
-    """Kills a process and all its descendants. They are listed first: an orphan no longer shows whose it was."""
-    for one in _tree(pid):
-        with contextlib.suppress(OSError):
-            os.kill(one, signal.SIGKILL)
-
-
 def _interrupt_ncu(pid: int) -> None:
     """Asks ncu to stop and to write what it has. CUDA's `ncu` is a shell script around the program of that name."""
-    for one in _tree(pid):
+    for one in tree(pid):
         with contextlib.suppress(OSError):
             if one == pid or Path(f"/proc/{one}/comm").read_bytes().strip() == b"ncu":
                 os.kill(one, signal.SIGINT)
-
-
-def _pump(source: BinaryIO, sink: int, tail: deque[bytes]) -> None:
-    """Passes the target's bytes on unread; goes on reading when nobody takes them, so that the target never blocks."""
-    open_sink = True
-    descriptor = source.fileno()
-    while True:
-        try:
-            chunk = os.read(descriptor, _CHUNK)
-        except OSError:
-            return
-        if not chunk:
-            return
-        tail.append(chunk)
-        while open_sink and chunk:
-            try:
-                chunk = chunk[os.write(sink, chunk) :]
-            except BlockingIOError:
-                time.sleep(0.01)
-            except OSError:
-                open_sink = False
 
 
 class _Log:
@@ -175,18 +102,11 @@ class _Log:
         return True
 
 
-def _stdin_is_terminal() -> bool:
-    try:
-        return os.isatty(0)
-    except OSError:
-        return False
-
-
 def _watch(
     process: subprocess.Popen[bytes],
     log: _Log,
     options: CollectOptions,
-    interrupts: _Interrupts,
+    interrupts: Interrupts,
     own_group: bool,
     most: int | None,
     progress: Callable[[str], None],
@@ -202,7 +122,7 @@ def _watch(
     stop_by: float | None = None
     seen_interrupts = 0
     while process.poll() is None:
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
         now = time.monotonic()
         if log.refresh():
             last_progress = now
@@ -242,9 +162,9 @@ def _execute(
     command: list[str], log_file: Path, options: CollectOptions, most: int | None, progress: Callable[[str], None]
 ) -> _Outcome:
     log = _Log(log_file)
-    tail: deque[bytes] = deque(maxlen=_TAIL_CHUNKS)
-    interrupts = _Interrupts()
-    own_group = not _stdin_is_terminal()  # a background group could not read the terminal
+    tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
+    interrupts = Interrupts()
+    own_group = not stdin_is_terminal()  # a background group could not read the terminal
     with contextlib.ExitStack() as stack:
         sink = 2
         if options.target_output is not None:
@@ -263,8 +183,8 @@ def _execute(
                 f"{command[0]} cannot be started: {error.strerror or error}", "diagnose doctor", EXIT_NOTHING_MEASURED
             ) from error
         assert process.stdout is not None
-        pump = threading.Thread(target=_pump, args=(process.stdout, sink, tail), daemon=True)
-        pump.start()
+        passing = threading.Thread(target=pump, args=(process.stdout, sink, tail), daemon=True)
+        passing.start()
         try:
             interrupted, timed_out, stalled, capped = _watch(
                 process, log, options, interrupts, own_group, most, progress
@@ -277,7 +197,7 @@ def _execute(
             if own_group:
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
-        pump.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
+        passing.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
         log.refresh()
     text = b"".join(tail).decode("utf-8", "replace")
     return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled, capped)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnose.collect.run import kill_tree
+from diagnose.collect.process import kill_tree
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 _MOST_LOG_BYTES = 32 << 20  # 100 reports (the tool's --print-limit) have well under 1 MB; the rest is not ours to read

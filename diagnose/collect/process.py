@@ -1,0 +1,124 @@
+"""Child processes: whole trees of them, their output passed on unread, and Ctrl-C noted instead of raised."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+POLL_S = 0.05
+TAIL_CHUNKS = 16  # kept of a child's output for messages
+_CHUNK = 65536
+
+
+class Interrupts:
+    """Counts Ctrl-C and termination requests while a child runs, instead of raising KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Within it, signals are counted. Does nothing outside the main thread, where no handler may be set."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text("utf-8", "replace").rpartition(")")[2].split()
+            found.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+        except (OSError, IndexError, ValueError):
+            continue
+    return found
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children = _children()
+    pids = [pid]
+    for one in pids:
+        pids += children.get(one, [])
+    return pids
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all its descendants. They are listed first: an orphan no longer shows whose it was."""
+    for one in tree(pid):
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGKILL)
+
+
+def pump(source: BinaryIO, sink: int | None, tail: deque[bytes]) -> None:
+    """Passes a child's bytes on unread; goes on reading when nobody takes them, so that the child never blocks."""
+    open_sink = sink is not None
+    descriptor = source.fileno()
+    while True:
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except OSError:
+            return
+        if not chunk:
+            return
+        tail.append(chunk)
+        while sink is not None and open_sink and chunk:
+            try:
+                chunk = chunk[os.write(sink, chunk) :]
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                open_sink = False
+
+
+def stdin_is_terminal() -> bool:
+    """Whether the standard input is a terminal: then a child must stay in its process group to read it."""
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
+
+
+def stdin_can_be_read_again() -> bool:
+    """Whether a second run of a program would read the same input: from a file, from nothing, or from a terminal.
+
+    A pipe is empty after the first run.
+    """
+    try:
+        os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        return stdin_is_terminal()
+    return True
+
+
+@contextlib.contextmanager
+def stdin_put_back() -> Iterator[None]:
+    """Sets a file on the standard input back to where it was, so that the next run reads it again."""
+    try:
+        place = os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.lseek(0, place, os.SEEK_SET)
