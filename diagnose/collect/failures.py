@@ -6,11 +6,13 @@ import difflib
 import os
 import pwd
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from diagnose.collect import launchers
 from diagnose.collect.host import container, driver_version, is_wsl
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 
@@ -18,12 +20,19 @@ _PROFILING = re.compile(r'^==PROF== Profiling (?:"(?P<name>.*?)"|(?P<other>[^:]+
 _PASSES = re.compile(r"(\d+) pass(?:es)?\s*$")
 _EXIT = re.compile(r"The application returned an error code \((-?\d+)\)")
 _UNKNOWN_METRIC = re.compile(r"Failed to find metric (?:regex:)?\^?([A-Za-z0-9_.:\\]+)")
+# A chip or an instance (MIG) without such counters, seen with `nvlrx__bytes.sum` on a GPU without a link.
+_NO_ACCESS = re.compile(r"==ERROR== Unable to access the following \d+ metrics?: ([A-Za-z0-9_., ]+)")
+# What ncu says, after 2 s, of a launch that does not come back: `peer` of tests/gpu/failures.py.
+_SLOW_LAUNCH = "Launching the workload is taking more time than expected"
 # With `--kernel-id` a launch is called context:stream:name:invocation.
 _LAUNCH_ID = re.compile(r"^\d+:\d+:(?P<name>.+):\d+$")
 _DROPPED_WARNINGS = (
     "No kernels were profiled",
     "Profiling kernels launched by child processes requires",
     "Note: Running with unmodified GPU clocks",  # every duration is shown with its clock control
+    "Note that specified NVTX include expressions match only push/pop ranges",
+    "Refer https://docs.nvidia.com/",
+    _SLOW_LAUNCH,  # `NcuLog.waits` says it
 )
 
 
@@ -37,7 +46,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class NcuLog:
-    """What ncu said: launches, errors, warnings, the target's exit status, and the kernels that it saw."""
+    """What ncu said: launches, errors, warnings, the target's exit status, and the kernels that it saw.
+
+    `unknown_metrics` are those that this ncu, GPU or instance does not have. `unsaved` is the report that could not be
+    written to the end, `crashed` the kernel that failed on the GPU.
+    """
 
     launches: tuple[Launch, ...] = ()
     errors: tuple[str, ...] = ()
@@ -48,6 +61,9 @@ class NcuLog:
     available: tuple[str, ...] = ()
     report: str | None = None
     unknown_metrics: tuple[str, ...] = ()
+    unsaved: str | None = None
+    crashed: str | None = None
+    slow: bool = False
 
     @property
     def done(self) -> tuple[Launch, ...]:
@@ -58,6 +74,11 @@ class NcuLog:
     def profiled(self) -> int:
         """How many launches were profiled to the end."""
         return len(self.done)
+
+    @property
+    def waits(self) -> bool:
+        """Whether ncu itself says that the launch in progress does not come back."""
+        return self.slow and self.replaying is not None
 
     @property
     def replaying(self) -> str | None:
@@ -101,6 +122,12 @@ def read_log(text: str) -> NcuLog:
                 if seen.launches[place].name == failed[1]:
                     seen.launches[place] = Launch(failed[1], None)
                     break
+    crashed = None
+    if "LaunchFailed" in seen.errors and seen.launches:  # after a trap, an assertion or a wild address: no counters
+        crashed = seen.launches[-1].name
+        seen.launches[-1] = Launch(crashed, None)
+    unsaved = re.search(r"Failed to save the report to file (.*\S)", text)
+    no_access = [name.strip(" .") for names in _NO_ACCESS.findall(text) for name in names.split(",")]
     exits = _EXIT.findall(text)
     reports = re.findall(r"^==PROF== Report: (.*\S)", text, re.MULTILINE)
     return NcuLog(
@@ -114,8 +141,16 @@ def read_log(text: str) -> NcuLog:
         report=reports[-1] if reports else None,
         # ncu writes a name without its suffix as `^name\\.(sum|…)$`.
         unknown_metrics=tuple(
-            dict.fromkeys(name.replace("\\", "").rstrip(".") for name in _UNKNOWN_METRIC.findall(text))
+            dict.fromkeys(
+                [
+                    *(name.replace("\\", "").rstrip(".") for name in _UNKNOWN_METRIC.findall(text)),
+                    *filter(None, no_access),
+                ]
+            )
         ),
+        unsaved=unsaved[1] if unsaved else None,
+        crashed=crashed,
+        slow=any(_SLOW_LAUNCH in line and line.startswith("==PROF== Profiling") for line in text.splitlines()[-3:]),
     )
 
 
@@ -128,6 +163,7 @@ class Context:
     target: tuple[str, ...]
     kernel_filter: str | None
     ncu_exit: int | None = None
+    filters: tuple[str, ...] = ()  # the other filters in force, as they were given: `--nvtx step/`
 
     @property
     def ncu_named(self) -> str:
@@ -242,6 +278,57 @@ def _sections(found: re.Match[str], context: Context) -> DiagnoseError:
     )
 
 
+def _disk(found: re.Match[str], context: Context) -> DiagnoseError:
+    report = Path(found["file"])
+    return DiagnoseError(
+        f"ncu could not write its report {report} to the end{free_space(report.parent)}",
+        f"df -h {report.parent}    (then diagnose -o DIR/report.html …, where there is room)",
+        EXIT_NOTHING_MEASURED,
+    )
+
+
+def free_space(folder: Path) -> str:
+    """`: 12 kB are free there`, or nothing where that cannot be known."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f": {free / 1e6:,.1f} MB are free there"
+
+
+def _home(found: re.Match[str], context: Context) -> DiagnoseError:
+    return DiagnoseError(
+        f"ncu may not read its own settings in the home folder: {found[0]}",
+        "HOME=$(mktemp -d) diagnose …    (HOME belongs to another user, as after sudo or in a container)",
+        EXIT_NOTHING_MEASURED,
+    )
+
+
+def _not_a_program(found: re.Match[str], context: Context) -> DiagnoseError:
+    program = context.target[0]
+    return DiagnoseError(
+        f"ncu cannot run {program}: {found[0]}",
+        f"diagnose /full/path/of/the/interpreter {program} …    (python3, sh: a script is run by its interpreter)",
+        EXIT_NOTHING_MEASURED,
+    )
+
+
+def _crash(found: re.Match[str], context: Context) -> DiagnoseError:
+    return DiagnoseError(
+        "a kernel failed on the GPU (LaunchFailed: a trap, a failed assertion or a wild address)",
+        f"compute-sanitizer {' '.join(context.target)}    (names the kernel, the thread and the address)",
+        EXIT_NOTHING_MEASURED,
+    )
+
+
+def _no_access(found: re.Match[str], context: Context) -> DiagnoseError:
+    return DiagnoseError(
+        f"this GPU does not give the counters asked for: {found[0][:300]}",
+        "diagnose doctor    (shows the GPU and MIG; units that instances share are not counted)",
+        EXIT_NOTHING_MEASURED,
+    )
+
+
 def _option(found: re.Match[str], context: Context) -> DiagnoseError:
     return DiagnoseError(
         f"{context.ncu_named} refused its command line: {found[0]}",
@@ -255,13 +342,16 @@ _Explain = Callable[[re.Match[str], Context], DiagnoseError]
 _NO_SECTIONS = re.compile(
     r"[^\n]*(?:[Nn]o section files|[Ss]ections? (?:files? |folder )?(?:[\w./-]+ )?(?:was |were )?not found"
     r"|[Uu]nable to find section|(?:[Ff]ailed to|[Cc]ould not) (?:find|load|open|deploy)[^\n]*section"
-    r"|No metrics to collect found in sections)[^\n]*"
+    r"|No metrics to collect found in sections|Failed to add (?:default section|rules|section) search path"
+    r"|did not match any section)[^\n]*"
 )
 
 # In the order in which they are the cause: what comes later is often only the consequence of what comes before.
 _CAUSES: tuple[tuple[re.Pattern[str], _Explain], ...] = (
     (re.compile(r"ERR_NVGPUCTRPERM"), _permission),
     (re.compile(r"[Ff]ailed to open/create lock file (?P<path>\S+)"), _lock),
+    (re.compile(r"[^\n]*Permission denied \[[^\]\n]*/\.config/[^\n]*"), _home),
+    (re.compile(r"[^\n]*target application is not an executable binary[^\n]*"), _not_a_program),
     (re.compile(r"driver resource was unavailable"), _agent),
     (re.compile(r"[^\n]*\bMIG\b[^\n]*"), _mig),
     (re.compile(r"[^\n]*LibraryNotLoaded[^\n]*"), _library),
@@ -279,6 +369,9 @@ _CAUSES: tuple[tuple[re.Pattern[str], _Explain], ...] = (
         _memory,
     ),
     (_NO_SECTIONS, _sections),
+    (re.compile(r"Failed to save the report to file (?P<file>.*\S)"), _disk),
+    (re.compile(r"\bLaunchFailed\b"), _crash),
+    (re.compile(r"Unable to access the following \d+ metrics?: [^\n]*"), _no_access),
     (
         re.compile(
             r"[^\n]*(?:unrecogni[sz]ed option|[Uu]nknown option|invalid option|the argument \(.*\) for option)[^\n]*"
@@ -298,9 +391,24 @@ def explain_errors(log: NcuLog, output_tail: str, context: Context) -> DiagnoseE
     for pattern, explain in _CAUSES:
         if found := pattern.search(errors):
             return explain(found, context)
+    if found := _FAILED.fullmatch("\n".join(error for error in log.errors if not _EXIT.search(error))):
+        return _failed(found, context)
     if log.profiled == 0 and (found := _NO_SECTIONS.search("\n".join(log.warnings))):
         return _sections(found, context)
     return None
+
+
+# Seen where a kernel wrote 85 % of an H200's memory and the host had 6 GB for the copy: not a word about memory.
+_FAILED = re.compile(r'Failed to profile "(?P<kernel>[^\n]*)" in process \d+')
+
+
+def _failed(found: re.Match[str], context: Context) -> DiagnoseError:
+    return DiagnoseError(
+        f"ncu failed to profile {found['kernel']} and gave no reason",
+        "diagnose --replay application …    (most often there was no room for a copy of the memory that the kernel "
+        "writes; this saves nothing and runs the program once a pass; or take a smaller problem)",
+        EXIT_NOTHING_MEASURED,
+    )
 
 
 _FATAL = {int(s): s.name for s in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL)}
@@ -313,9 +421,12 @@ def exit_in_words(status: int) -> str:
 
 
 def _filter_echo(context: Context) -> str:
-    if context.kernel_filter is None:
-        return "every kernel but collectives (nccl*, nvshmem*)"
-    return f"--kernel {context.kernel_filter} (matched against the function name, without parameters and templates)"
+    named = "every kernel but collectives (nccl*, nvshmem*)"
+    if context.kernel_filter is not None:
+        named = (
+            f"--kernel {context.kernel_filter} (matched against the function name, without parameters and templates)"
+        )
+    return ", ".join((named, *context.filters))
 
 
 def _function(demangled: str) -> str:
@@ -371,6 +482,20 @@ def explain_no_kernels(log: NcuLog, output_tail: str, context: Context) -> Diagn
         return DiagnoseError(
             f"{context.ncu_named} exited with status {context.ncu_exit}" + (f": {lines[-1][:300]}" if lines else ""),
             "diagnose doctor    (checks the set-up)",
+            EXIT_NOTHING_MEASURED,
+        )
+    if context.filters and log.connected:
+        return DiagnoseError(
+            f"no kernel matched the filter {_filter_echo(context)}, though {program} used the GPU",
+            "diagnose …    (without the filter; an NVTX name matches push/pop ranges, `name/` their exact nesting, and "
+            "`domain@name` ranges of a domain; a range counts where kernels are launched in it, not where they run)",
+            EXIT_NOTHING_MEASURED,
+        )
+    if within := launchers.inside(context.target):
+        unseen = "a daemon starts the processes of" if launchers.out_of_sight(context.target) else "there was none below"
+        return DiagnoseError(
+            f"{program} ended with status 0 and ncu saw no kernel: {unseen} it; filter: {_filter_echo(context)}",
+            f"{within}    (diagnose inside the launcher: one report a rank; then diagnose FOLDER reads them together)",
             EXIT_NOTHING_MEASURED,
         )
     return DiagnoseError(
