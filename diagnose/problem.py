@@ -170,6 +170,7 @@ def _attention(spec: str, words: list[str], settings: Mapping[str, str]) -> dict
     return {
         "useful_flops": 4 * b * h * pairs * d,  # two products, two operations a multiply-add
         "useful_bytes": (2 * b * h * sq * d + 2 * b * kv_heads * sk * d) * size,
+        "attention_rows": sq * h / kv_heads,  # queries that share a key
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose import __version__, details
+from diagnose import __version__, details, operators, staircase
 from diagnose.advisors import advise
 from diagnose.details import Part, exact, rounded
 from diagnose.facts import architecture_number
@@ -311,7 +311,9 @@ def _kernel(
         "hot": details.hot(context),
         "main_loop": details.main_loop(context),
         "advice": advise(context, options.all_facts),
+        "operator": operators.describe(context),
     }
+    entry["staircase"] = staircase.kernel(context, diagnosis, item.product, entry["time_share"])
     if item.sections:
         entry["sections"] = [_section(one) for one in item.sections]
     if options.raw_metrics or options.all_facts or page:
@@ -468,7 +470,7 @@ def build(
         "runs": [_run(run) for run in profile.runs],
         "warnings": list(dict.fromkeys((*profile.warnings, *warnings))),
         "partial": bool(profile.lost),
-        "program": program,
+        "program": {**program, "amdahl": staircase.program(kernels, program["gpu_time_us"], operators.titles())},
         "rule_pages": _pages(packs, cited),
         "kernels": kernels,
     }

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose import budget
 from diagnose.bundled import bundled
-from diagnose.render import ablation, geometry, jsonl, view
+from diagnose.render import ablation, geometry, jsonl, staircase, view
 from diagnose.render import format as fmt
 
 if TYPE_CHECKING:
@@ -337,6 +337,8 @@ def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | Non
     sol = [item for item in view.objects(data.get("speed_of_light")) if item.get("label") or item.get("resource")]
     parts: dict[str, Any] = {
         "time_model": _time_model(data),
+        "staircase": staircase.chart(data),
+        "operator": staircase.operator(data),
         "limits": view.objects(data.get("limits")),
         "speed_of_light": [
             {
@@ -667,6 +669,7 @@ def render(document: view.Document) -> str:
         chunks=bodies.chunks,
         raw_kernels=bodies.raw_kernels,
         raw_limited=bodies.raw_kernels < len(found),
+        amdahl=staircase.program(document),
         program=_findings(view.mapping(document.get("program")), view.mapping(document.get("rule_pages"))),
         provenance=_provenance(document),
         version=view.text(view.mapping(document.get("tool")).get("version")),

@@ -30,6 +30,8 @@ _LEADING = 2
 _DRAWN = frozenset(
     {
         "main_loop",
+        "operator",
+        "staircase",
         "time_model",
         "speed_of_light",
         "roofline",
