@@ -492,9 +492,9 @@ def explain_no_kernels(log: NcuLog, output_tail: str, context: Context) -> Diagn
             EXIT_NOTHING_MEASURED,
         )
     if within := launchers.inside(context.target):
-        unseen = "a daemon starts the processes of" if launchers.out_of_sight(context.target) else "there was none below"
+        why = " (a daemon starts its processes)" if launchers.out_of_sight(context.target) else ""
         return DiagnoseError(
-            f"{program} ended with status 0 and ncu saw no kernel: {unseen} it; filter: {_filter_echo(context)}",
+            f"{program} ended with status 0 and ncu saw no kernel below it{why}; filter: {_filter_echo(context)}",
             f"{within}    (diagnose inside the launcher: one report a rank; then diagnose FOLDER reads them together)",
             EXIT_NOTHING_MEASURED,
         )
