@@ -182,7 +182,7 @@ def ncu_verdicts(kernel: KernelProfile, kinds: Sequence[str] = ()) -> frozenset[
 
 def bundled_labels(kernels: Path | None = None, reports: Path | None = None) -> tuple[Label, ...]:
     """The bundled kernels; their own manifests say what is expected."""
-    from diagnose.collect.kernels import load_kernels, read_manifest, work_of
+    from diagnose.collect.kernels import declared_of, load_kernels, read_manifest
 
     kernels, reports = kernels or bundled("kernels"), reports or bundled("examples") / "reports"
     held_out = {kernel.name for path in kernels.glob("*/heldout_*.yaml") for kernel in read_manifest(path)}
@@ -196,7 +196,7 @@ def bundled_labels(kernels: Path | None = None, reports: Path | None = None) -> 
             also=entry.also,
             twin=entry.twin,
             gain=entry.gain,
-            declared=tuple((f"useful_{k}", v) for k, v in work_of(entry, entry.params).items() if v > 0),
+            declared=tuple(declared_of(entry, entry.params).items()),
             held_out=entry.name in held_out,
         )
         for entry in load_kernels(kernels).values()

@@ -422,7 +422,7 @@ def diagnose_reference_kernel(
     spec: str, live: Live, options: Options, progress: Progress, packs: Sequence[Pack] | None = None
 ) -> Result | Collected:
     """Builds, runs and diagnoses a bundled kernel: `kernel:NAME[,param=value…]`. Its own work counts as declared."""
-    from diagnose.collect.kernels import build_kernel, kernel_arguments, parse_spec, work_of
+    from diagnose.collect.kernels import build_kernel, declared_of, kernel_arguments, parse_spec
 
     kernel, params = parse_spec(spec)
     if find_ncu(options.ncu) is None:  # known before a minute of building
@@ -431,8 +431,7 @@ def diagnose_reference_kernel(
             "diagnose doctor    (says how to get it; --ncu PATH or DIAGNOSE_NCU names one)",
             EXIT_NOTHING_MEASURED,
         )
-    work = work_of(kernel, params)
-    declared: dict[str, Scalar] = {f"useful_{name}": amount for name, amount in work.items() if amount > 0}
+    declared = declared_of(kernel, params)
     declared.update(problem.declared(options.problem, options.useful_flops))
     built = build_kernel(kernel, progress=progress)
     target = (str(built), *kernel_arguments(kernel, params, repeats=0))

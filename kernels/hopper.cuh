@@ -230,6 +230,19 @@ HOPPER_WGMMA_TYPES(256, 128, "128", "129", "130", "131", "132", "133")
 #undef HOPPER_WGMMA_TYPES
 #undef HOPPER_WGMMA
 
+// d (64 x 256, FP32) = a * b^T (+ d where `add`) over 32 of K, bf16, a with two zeros or more in every four along K. a's descriptor is
+// that of the 16 elements a row that are kept, as of a dense step of 16; b's K is 64 bytes. `metadata` of thread t holds, 4 bits every
+// four elements, the places of the kept two (the lower first): of k 16 * (t % 2) to + 15, row 16 * (t / 32) + t % 32 / 4 in bits 0 to
+// 15, row + 8 in bits 16 to 31. Selector 0 takes it from the threads of t % 4 < 2, 1 from the others (PTX ISA, sparse wgmma;
+// tests/gpu/sparse_probe.cu reads it off a GPU). wgmma reads the register while it runs: it must not change before wgmma_wait.
+template <int Selector>
+__device__ __forceinline__ void wgmma_sparse(float (&d)[128], uint64_t a, uint64_t b, uint32_t metadata, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %131, 0;\nwgmma.mma_async.sp.sync.aligned.m64n256k32.f32.bf16.bf16 {" HOPPER_R128
+                 "}, %128, %129, %130, %132, p, 1, 1, 0, 0;\n}"
+                 : HOPPER_D128(0)
+                 : "l"(a), "l"(b), "r"(metadata), "r"(add), "n"(Selector));
+}
+
 // Four 8 x 8 matrices of b16 to shared memory; lanes 8i to 8i+7 give the row addresses of matrix i.
 __device__ __forceinline__ void stmatrix(uint32_t shared, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(r0), "r"(r1), "r"(r2),

@@ -22,7 +22,7 @@ from typing import Any
 
 from diagnose import facts
 from diagnose import profile as profile_module
-from diagnose.collect.kernels import ReferenceKernel, load_kernels, read_manifest, work_of
+from diagnose.collect.kernels import ReferenceKernel, declared_of, load_kernels, read_manifest
 from diagnose.engine import FactEnv, diagnose_kernel
 from diagnose.facts.context import Context
 from diagnose.gpus.catalogue import ceilings, product
@@ -145,7 +145,7 @@ def profile(name: str) -> KernelProfile:
 def declared(name: str) -> dict[str, Scalar]:
     """The useful work of a reference kernel as `diagnose kernel:NAME` declares it."""
     entry = manifest()[name]
-    return {f"useful_{kind}": amount for kind, amount in work_of(entry, entry.params).items() if amount > 0}
+    return declared_of(entry, entry.params)
 
 
 @cache

@@ -15,6 +15,7 @@ from diagnose.collect.find import find_cuda_tool
 from diagnose.collect.kernels import (
     build_kernel,
     choose_arch,
+    declared_of,
     evaluate,
     kernel_arguments,
     list_kernels,
@@ -118,6 +119,7 @@ def test_a_manifest_is_read(root: Path) -> None:
         ({"args": "--x"}, "args must be a list"),
         ({"step": "one"}, "step must be a number"),
         ({"gain": "no"}, "gain must be true or false"),
+        ({"sparse": 1}, "sparse must be true or false"),
         ({"twin": 3}, "twin must be a name"),
         ({"twin": "gemm/none"}, "its twin 'gemm/none' does not exist"),
         ({"source": "gone.cu"}, "source 'gone.cu' does not exist"),
@@ -128,6 +130,16 @@ def test_a_bad_entry_names_file_entry_and_problem(tmp_path: Path, change: dict[s
         load_kernels(write(tmp_path, {**ENTRY, **change}))
     assert problem in raised.value.message and str(tmp_path / "gemm") in raised.value.message
     assert raised.value.exit_code == EXIT_USAGE
+
+
+def test_what_a_user_would_declare(tmp_path: Path) -> None:
+    root = write(tmp_path / "kernels", {**ENTRY, "sparse": True})
+    kernel = load_kernels(root)["gemm/naive"]
+    assert declared_of(kernel, {"m": 3, "n": 5}) == {
+        "useful_flops": 30.0,
+        "useful_bytes": 32.0,
+        "declared_sparse": True,
+    }
 
 
 def test_missing_keys_and_duplicates(tmp_path: Path) -> None:

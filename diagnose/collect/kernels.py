@@ -23,11 +23,12 @@ from diagnose.bundled import bundled
 from diagnose.collect.find import cuda_tool_version, find_cuda_tool, wheel_bin
 from diagnose.collect.host import gpus
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
+from diagnose.model import Scalar
 
 FAMILIES = ("gemm", "attention", "reduction", "faults", "ceilings")
 BASE_FLAGS = ("-O3", "-lineinfo", "-std=c++17")
 _REQUIRED = ("name", "source", "function", "expect", "params", "work", "archs", "why")
-_OPTIONAL = ("args", "nvcc_flags", "step", "also", "twin", "gain")
+_OPTIONAL = ("args", "nvcc_flags", "step", "also", "twin", "gain", "sparse")
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 _BUILD_SECONDS = 600.0
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -58,6 +59,7 @@ class ReferenceKernel:
     archs: tuple[str, ...]
     why: str
     gain: bool = True
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,16 @@ def work_of(kernel: ReferenceKernel, params: Mapping[str, int]) -> dict[str, flo
     return {name: evaluate(expression, params) for name, expression in kernel.work.items()}
 
 
+def declared_of(kernel: ReferenceKernel, params: Mapping[str, int]) -> dict[str, Scalar]:
+    """What a user would declare of the kernel's problem: `useful_flops`, `useful_bytes`, `declared_sparse`."""
+    found: dict[str, Scalar] = {
+        f"useful_{name}": amount for name, amount in work_of(kernel, params).items() if amount > 0
+    }
+    if kernel.sparse:
+        found["declared_sparse"] = True
+    return found
+
+
 def _bad(manifest: Path, entry: str, problem: str) -> DiagnoseError:
     return DiagnoseError(f"{manifest}: {entry}: {problem}", "the format is explained in kernels/README.md")
 
@@ -141,8 +153,9 @@ def _kernel(entry: Any, family: str, manifest: Path, number: int) -> ReferenceKe
         raise _bad(manifest, label, f"step must be a number or null, got {step!r}")
     if twin is not None and not isinstance(twin, str):
         raise _bad(manifest, label, f"twin must be a name or null, got {twin!r}")
-    if not isinstance(entry.get("gain", True), bool):
-        raise _bad(manifest, label, f"gain must be true or false, got {entry['gain']!r}")
+    for key in ("gain", "sparse"):
+        if not isinstance(entry.get(key, True), bool):
+            raise _bad(manifest, label, f"{key} must be true or false, got {entry[key]!r}")
     if not isinstance(params, dict) or any(type(value) is not int for value in params.values()):
         raise _bad(manifest, label, f"params must map names to integers, got {params!r}")
     if not isinstance(work, dict):
@@ -173,6 +186,7 @@ def _kernel(entry: Any, family: str, manifest: Path, number: int) -> ReferenceKe
         archs=archs,
         why=entry["why"],
         gain=entry.get("gain", True),
+        sparse=entry.get("sparse", False),
     )
 
 

@@ -32,9 +32,12 @@ ARCH_FLAGS = {
     "sm_80": "-gencode=arch=compute_80,code=sm_80",
 }
 TOOLS = ("memcheck", "racecheck", "synccheck")
-# The sanitizers slow a kernel down by 10 to 1000 times: a few tiles show every role and every barrier.
-SMALL = {"gemm": {"m": 512, "n": 512, "k": 512}}
-AT_ONCE = 6  # programs under a sanitizer, whose work is mostly the host's
+# The sanitizers slow a kernel down by 10 to 1000 times; a few tiles show every role and every barrier. So every
+# parameter is divided by the first of these that the program accepts, but not below SMALLEST, which tiles and options
+# lie under.
+DIVISORS = (1024, 64, 16, 4, 2)
+SMALLEST = 512
+AT_ONCE = 12  # programs under a sanitizer, whose work is mostly the host's
 
 
 def load(root: Path, only: str) -> list[dict[str, Any]]:
@@ -52,12 +55,23 @@ def slug(name: str) -> str:
     return name.replace("/", "-")
 
 
-def arguments(kernel: dict[str, Any], small: bool = False) -> list[str]:
+def arguments(kernel: dict[str, Any], divisor: int = 1) -> list[str]:
+    """The command line at the manifest's parameters, or at smaller ones."""
     fixed = [str(a) for a in kernel.get("args") or []]
-    values = dict(kernel.get("params") or {})
-    if small:
-        values.update({key: value for key, value in SMALL.get(kernel["family"], {}).items() if key in values})
+    values = {
+        key: max(value // divisor, min(value, SMALLEST)) if divisor > 1 else value
+        for key, value in (kernel.get("params") or {}).items()
+    }
     return fixed + [part for key, value in values.items() for part in (f"--{key}", str(value))]
+
+
+def small_arguments(kernel: dict[str, Any], binaries: Path) -> list[str]:
+    """The smallest sizes that the program takes and is right at; its own where it takes no smaller ones."""
+    for divisor in DIVISORS:
+        smaller = arguments(kernel, divisor)
+        if run([f"./{slug(kernel['name'])}", *smaller, "--repeats", "0"], binaries, 30)[0] == 0:
+            return smaller
+    return arguments(kernel)
 
 
 def newest(folder: Path) -> float:
@@ -66,17 +80,26 @@ def newest(folder: Path) -> float:
     return max(path.stat().st_mtime for place in places for path in place.glob("*.cu*"))
 
 
-def build(kernel: dict[str, Any], binaries: Path, resume: bool) -> str:
-    """Compiles one kernel; returns the compiler's last words on failure, else an empty string."""
-    target = binaries / slug(kernel["name"])
-    if resume and target.is_file() and target.stat().st_mtime > newest(kernel["folder"]):
-        return ""
+def recipe(kernel: dict[str, Any]) -> tuple[Path, str, str, tuple[str, ...]]:
+    """What decides a program: folder, source, architecture, flags. Kernels of one recipe are one program."""
     arch = "sm_90a" if "sm_90a" in kernel["archs"] else kernel["archs"][-1]
-    flags = [str(f) for f in kernel.get("nvcc_flags") or []]
+    return kernel["folder"], kernel["source"], arch, tuple(str(f) for f in kernel.get("nvcc_flags") or [])
+
+
+def build(kernels: list[dict[str, Any]], binaries: Path, resume: bool) -> str:
+    """Compiles the program of kernels of one recipe; returns the compiler's last words on failure, else ""."""
+    targets = [binaries / slug(kernel["name"]) for kernel in kernels]
+    folder, source, arch, flags = recipe(kernels[0])
+    if resume and all(target.is_file() and target.stat().st_mtime > newest(folder) for target in targets):
+        return ""
     optimise = [] if "-G" in flags else ["-O3", "-lineinfo"]
-    command = ["nvcc", "-std=c++17", *optimise, ARCH_FLAGS[arch], *flags, kernel["source"], "-o", str(target)]
-    done = subprocess.run(command, cwd=kernel["folder"], capture_output=True, text=True)
-    return "" if done.returncode == 0 else (done.stdout + done.stderr)[-600:]
+    command = ["nvcc", "-std=c++17", *optimise, ARCH_FLAGS[arch], *flags, source, "-o", str(targets[0])]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode != 0:
+        return (done.stdout + done.stderr)[-600:]
+    for target in targets[1:]:
+        shutil.copy2(targets[0], target)
+    return ""
 
 
 def run(command: list[str], cwd: Path, limit_s: float) -> tuple[int, str]:
@@ -129,14 +152,17 @@ def main() -> int:
     print(f"# {smi[1]} · {time.strftime('%Y-%m-%d')}", flush=True)
 
     if "build" in stages:
+        programs: dict[object, list[dict[str, Any]]] = {}
+        for kernel in kernels:
+            programs.setdefault(recipe(kernel), []).append(kernel)
         with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-            for kernel, words in zip(
-                kernels, pool.map(lambda k: build(k, binaries, options.resume), kernels), strict=True
-            ):
-                results[kernel["name"]].pop("build", None)
-                if words:
-                    results[kernel["name"]]["build"] = words
-                    print(f"BUILD {kernel['name']}: {words}", flush=True)
+            said = pool.map(lambda group: build(group, binaries, options.resume), programs.values())
+            for group, words in zip(programs.values(), said, strict=True):
+                for kernel in group:
+                    results[kernel["name"]].pop("build", None)
+                    if words:
+                        results[kernel["name"]]["build"] = words
+                        print(f"BUILD {kernel['name']}: {words}", flush=True)
         print(f"# built {len(kernels)} in {time.monotonic() - start:.0f} s", flush=True)
     ready = [k for k in kernels if (binaries / slug(k["name"])).exists()]
 
@@ -156,12 +182,17 @@ def main() -> int:
 
         def sanitize(kernel: dict[str, Any]) -> None:
             result = results[kernel["name"]]
+            smaller: list[str] = []
             for tool in TOOLS:
                 if (options.resume and result.get(tool) == 0) or late(kernel, tool):
                     continue
+                smaller = smaller or small_arguments(kernel, binaries)
                 command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", f"./{slug(kernel['name'])}"]
-                code, words = run([*command, *arguments(kernel, small=True), "--repeats", "0"], binaries, 120)
+                began = time.monotonic()
+                code, words = run([*command, *smaller, "--repeats", "0"], binaries, 120)
                 result[tool] = code
+                if time.monotonic() - began > 20:
+                    print(f"# {tool} {kernel['name']}: {time.monotonic() - began:.0f} s", flush=True)
                 if code:
                     print(f"{tool} {kernel['name']}: exit {code} {words[-300:]}", flush=True)
 
