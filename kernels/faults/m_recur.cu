@@ -1,37 +1,42 @@
 // A gated recurrence that no scan can break up: f = sigmoid(w * c + b[t]), c = f * c + (1 - f) * x[t]; a thread a channel.
 #include "h_harness.cuh"
 
-constexpr int kAhead = 8;
+constexpr int kAhead = 16;
 
+struct Inputs {
+    float x[kAhead], b[kAhead];
+};
+
+__device__ __forceinline__ void fetch(Inputs& in, const float* __restrict__ x, const float* __restrict__ b, int channels, int t, int c) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+        in.x[i] = x[size_t(t + i) * channels + c];
+        in.b[i] = b[size_t(t + i) * channels + c];
+    }
+}
+
+__device__ __forceinline__ void advance(float& state, float weight, const Inputs& in, float* __restrict__ out, int channels, int t, int c) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+        float gate = __fdividef(1.0f, 1.0f + __expf(-(weight * state + in.b[i])));
+        state = gate * (state - in.x[i]) + in.x[i];
+        out[size_t(t + i) * channels + c] = state;
+    }
+}
+
+// Two sets of inputs: one is on its way while the other is used. At the end the last set is read again, so that no branch
+// delays the loads.
 __global__ void __launch_bounds__(32) gated_recurrence(const float* __restrict__ x, const float* __restrict__ b, const float* __restrict__ w,
                                                        float* __restrict__ out, int channels, int steps) {
     int c = blockIdx.x * 32 + threadIdx.x;
-    float weight = w[c], state = 0, nx[kAhead], nb[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-        nx[i] = x[size_t(i) * channels + c];
-        nb[i] = b[size_t(i) * channels + c];
-    }
-    for (int t = 0; t < steps; t += kAhead) {
-        float cx[kAhead], cb[kAhead];
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-            cx[i] = nx[i];
-            cb[i] = nb[i];
-        }
-        if (t + kAhead < steps) {
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i) {
-                nx[i] = x[size_t(t + kAhead + i) * channels + c];
-                nb[i] = b[size_t(t + kAhead + i) * channels + c];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-            float gate = __fdividef(1.0f, 1.0f + __expf(-(weight * state + cb[i])));
-            state = gate * (state - cx[i]) + cx[i];
-            out[size_t(t + i) * channels + c] = state;
-        }
+    float weight = w[c], state = 0;
+    Inputs even, odd;
+    fetch(even, x, b, channels, 0, c);
+    for (int t = 0; t < steps; t += 2 * kAhead) {
+        fetch(odd, x, b, channels, t + kAhead, c);
+        advance(state, weight, even, out, channels, t, c);
+        fetch(even, x, b, channels, min(t + 2 * kAhead, steps - kAhead), c);
+        advance(state, weight, odd, out, channels, t + kAhead, c);
     }
 }
 
@@ -58,7 +63,7 @@ int main(int argc, char** argv) {
     int reps = repeats(args);
     unsigned long long key = seed(args);
     args.done();
-    require(channels % 32 == 0 && steps % kAhead == 0, "--channels must be a multiple of 32, --steps of 8");
+    require(channels % 32 == 0 && steps % (2 * kAhead) == 0, "--channels must be a multiple of 32, --steps of 32");
     size_t n = size_t(channels) * steps;
     float *x = device_alloc<float>(n), *b = device_alloc<float>(n), *w = device_alloc<float>(channels), *out = device_alloc<float>(n);
     double* ref = device_alloc<double>(n);
