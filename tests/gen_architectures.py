@@ -201,8 +201,9 @@ def _bounds(old: Product, new: Product) -> list[str]:
     memory = _ratio(old.memory_bytes_per_s, new.memory_bytes_per_s)
     if was is None or now is None or peaks is None or memory is None:
         return []
-    most = f"The 16-bit Tensor peak {_times(peaks)}, the memory bandwidth {_times(memory)}: the bounds of products and streams."
-    said = [most]
+    said = [
+        f"The 16-bit Tensor peak {_times(peaks)}, the memory bandwidth {_times(memory)}: what products and streams get."
+    ]
     low, high = sorted((was, now))
     if abs(now / was - 1) < _SAME:
         said.append(f"The 16-bit ridge stays near {now:.0f} FLOP/B: what limits a kernel stays.")
