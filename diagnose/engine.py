@@ -36,6 +36,7 @@ from diagnose.sass.text import matches, parse
 WORTH = 0.10  # design.md: nothing worth having below about 10 %; run-to-run noise of profiled kernels is 1 to 5 %
 CRITICAL = 0.50  # half of the time: the fix at least doubles the speed
 MOST = 0.995  # a share of 1 would mean a kernel that takes no time; the largest gain seen on the pairs was 130 times
+ACCOUNTS = 0.5  # a cause that recovers less than half of what a finding would is not what that finding is about
 EXPLAINS = 0.3  # a resource that is busy for less than a third of the time explains nothing
 FIRST = ("inconsistent-data", "debug-build")
 FALLBACK = "not-enough-data"
@@ -244,13 +245,17 @@ def diagnose_kernel(context: Context, rules: Sequence[Rule], weigh: Mapping[str,
 
 
 def _explained(findings: Mapping[str, Finding], fired: Mapping[str, RuleOutcome]) -> dict[str, str]:
-    """Findings whose cause another finding names more deeply (`yields_to`): rule id -> the rule that explains it."""
+    """Findings whose cause another finding names more deeply (`yields_to`): rule id -> the rule that explains it.
+
+    A deeper finding that recovers only a small part of what this one would does not explain it.
+    """
     result: dict[str, str] = {}
-    for rule_id in findings:
+    for rule_id, finding in findings.items():
         rule = fired[rule_id].rule
+        enough = max(WORTH, ACCOUNTS * (finding.at_stake or 0.0))
         for other in rule.yields_to:
             deeper = findings.get(other) or findings.get(f"{rule.pack}/{other}")
-            if deeper is not None and (deeper.at_stake is None or deeper.at_stake >= WORTH):
+            if deeper is not None and (deeper.at_stake is None or deeper.at_stake >= enough):
                 result[rule_id] = deeper.rule
                 break
     return result

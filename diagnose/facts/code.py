@@ -8,6 +8,7 @@ from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
 from diagnose.sass.products import outer_product
 from diagnose.sass.routines import executed_in_routines
+from diagnose.sass.staging import staged_in_loop
 
 _OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
 
@@ -578,6 +579,14 @@ FACTS: tuple[FactDefinition, ...] = (
         _copy_through_registers,
         (),
         "opcodes",
+    ),
+    FactDefinition(
+        "staged_in_loop",
+        "share",
+        "Bytes that loops with a CTA barrier store to shared memory as they were loaded, of those loaded.",
+        lambda c: staged_in_loop(c.kernel.lines),
+        (),
+        "lines",
     ),
     FactDefinition(
         "bytes_per_tma",

@@ -40,7 +40,7 @@ def main_loop(lines: Sequence[SassLine]) -> ExecutedLoop | None:
     without those, executions. None without executed counts or without a loop."""
     ordered = sorted(lines, key=lambda line: line.pc)
     total = sum(line.executed or 0.0 for line in ordered)
-    loops = [body for at in range(len(ordered)) if (body := _body(ordered, at)) is not None]
+    loops = bodies(ordered)
     if not total or not loops:
         return None
 
@@ -86,6 +86,11 @@ def loop_opcodes(lines: Sequence[SassLine]) -> dict[str, float] | None:
         if loop is not None and parsed is not None and line.executed and loop.first.pc <= line.pc <= loop.last.pc:
             counted[parsed.opcode] += line.executed
     return dict(counted)
+
+
+def bodies(ordered: Sequence[SassLine]) -> list[Sequence[SassLine]]:
+    """The lines of each loop that ran; `ordered` by address."""
+    return [body for at in range(len(ordered)) if (body := _body(ordered, at)) is not None]
 
 
 def _body(ordered: Sequence[SassLine], at: int) -> Sequence[SassLine] | None:
