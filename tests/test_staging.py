@@ -19,9 +19,7 @@ def lines(rows, back_to=1, counts=True):
     rows = [*rows, (f"@P0 BRA {back_to * 16:#x}", rows[-1][1])] if back_to is not None else rows
     rows = [*rows, ("EXIT", 8)]
     return [
-        SassLine(
-            pc=at * 16, text=text, file=None, line=None, samples=0, executed=float(n) if counts else None, stalls={}
-        )
+        SassLine(pc=at * 16, text=text, executed=float(n) if counts else None, samples=0)
         for at, (text, n) in enumerate(rows)
     ]
 
