@@ -84,6 +84,46 @@ def test_the_machine_code_of_a_step(name: str, tmp_path: Path) -> None:
 
 
 @needs_compiler
+def test_a_word_of_metadata_stays_while_its_product_runs(tmp_path: Path) -> None:
+    """The compiler does not know that wgmma reads the register until its group is done: two must take turns."""
+    words, sass = compiled(load_kernels()["gemm/sparse"].source, tmp_path)
+    assert not re.search(r"[1-9]\d* bytes spill", words) and "C75" not in words
+    (body,) = [part for part in of_function(sass, "gemm_sparse").split(".section") if "HGMMA.SP" in part]
+    lines = [line for line in body.splitlines() if re.search(r"/\*[0-9a-f]{4}\*/", line)]
+    products = [at for at, line in enumerate(lines) if "HGMMA.SP.64x256x32" in line]
+    waits = [at for at, line in enumerate(lines) if "WARPGROUP.DEPBAR.LE gsb0, 0x1" in line]
+    assert len(products) == 4  # two steps of two
+    assert products[1] < waits[0] < products[2] and products[3] < waits[1] < products[3] + 4
+    words_of = [re.findall(r", (R\d+), 0x[01]", lines[at])[0] for at in products]
+    assert words_of[0] == words_of[1] != words_of[2] == words_of[3]
+    start = next(at for at in range(products[0], 0, -1) if "SYNCS.PHASECHK" in lines[at])
+
+    def writes(register: str, lines: list[str]) -> list[str]:
+        return [line for line in lines if re.search(rf"\*/\s+(?:@!?U?P\d\s+)?[A-Z][\w.]*\s+{register}\b", line)]
+
+    even, odd = words_of[0], words_of[2]
+    assert writes(even, lines[products[0] : waits[1]]) == []
+    # From the end of the loop its beginning follows, then the wait of the first step.
+    assert writes(odd, [*lines[products[2] : waits[1] + 1], *lines[start : waits[0]]]) == []
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_no_tile_of_the_shapes_spills_or_serializes(tmp_path: Path) -> None:
+    words, sass = compiled(load_kernels()["gemm/shape"].source, tmp_path)
+    assert not re.search(r"[1-9]\d* bytes spill", words) and "C75" not in words
+    own = of_function(sass, "gemm_shape")
+    for opcode in ("HGMMA.64x64x16.F32.BF16", "HGMMA.64x256x8.F32.TF32", "QGMMA.64x256x32.F32.E4M3.E4M3", "LDSM"):
+        assert has(own, opcode), opcode
+    from_registers = [line for line in own.splitlines() if re.search(r"[HQ]GMMA\.\S+ R\d+, R\d+, gdesc", line)]
+    assert {line.split("GMMA")[1].split()[0].split("x")[2].split(".")[0] for line in from_registers} == {
+        "8",
+        "16",
+        "32",
+    }
+
+
+@needs_compiler
 @pytest.mark.slow
 def test_no_choice_of_the_sweep_spills_or_serializes(tmp_path: Path) -> None:
     words, sass = compiled(load_kernels()["gemm/sweep"].source, tmp_path)

@@ -116,10 +116,20 @@ def combinations() -> list[dict[str, int]]:
     return legal[7::53]  # 53 is prime to every axis, so that all values and most pairs come up
 
 
+def shapes() -> list[dict[str, int]]:
+    """Every legal tile of gemm/shape with every operand, thinned to one in seven by a fixed stride."""
+    axes = {"tile_m": (64, 128, 192, 256), "tile_n": (64, 128, 256), "tile_k": (64, 128, 256), "rs": (0, 1)}
+    axes["bits"] = (8, 16, 32)
+    every = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    most = {64: 256, 128: 256, 256: 128}
+    legal = [one for one in every if one["tile_m"] <= most[one["tile_n"]] - 64 * (one["tile_n"] == 128 and one["rs"])]
+    return [{**one, "stages": 2} for one in legal[3::7]]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--stage", default="steps,check,sweep,compare")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="of all stages: the programs whose names match")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ladder"))
     parser.add_argument("--budget", type=float, default=200.0, help="seconds after which nothing new is started")
@@ -134,11 +144,12 @@ def main() -> int:
     manifest = yaml.safe_load((ROOT / "kernels" / "gemm" / "manifest.yaml").read_text())
     kernels = {k["name"]: k for k in manifest["kernels"]}
     programs = {name: options.folder / Path(k["source"]).stem for name, k in kernels.items()}
-    jobs = [(ROOT / "kernels" / "gemm" / k["source"], programs[name]) for name, k in kernels.items()]
+    sources = {k["source"] for name, k in kernels.items() if re.search(options.only, name)}
+    jobs = [(ROOT / "kernels" / "gemm" / source, options.folder / Path(source).stem) for source in sorted(sources)]
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        for name, words in zip(kernels, pool.map(lambda job: build(*job), jobs), strict=True):
+        for (source, _), words in zip(jobs, pool.map(lambda job: build(*job), jobs), strict=True):
             if words:
-                print(f"BUILD {name}: {words}", flush=True)
+                print(f"BUILD {source.name}: {words}", flush=True)
     print(f"# built in {time.monotonic() - start:.0f} s", flush=True)
 
     results: list[dict[str, Any]] = []
@@ -181,7 +192,11 @@ def main() -> int:
             for size in SMALL.get(name, (4096, 8192)):
                 reference = mark(size)
                 measure(name, f"{name} {size}", {"m": size, "n": size, "k": size, "repeats": 20}, reference)
-    if "check" in stages:
+    if "check" in stages and re.search(options.only, "gemm/shape"):
+        for choice in shapes():
+            cube = {"m": 768, "n": 512, "k": 1024, **choice, "repeats": 1}
+            measure("gemm/shape", "check " + " ".join(f"{k}={v}" for k, v in choice.items()), cube)
+    if "check" in stages and re.search(options.only, "gemm/sweep"):
         for choice in combinations():
             cube = {"m": 1024, "n": 768, "k": 1152, **choice, "repeats": 2}
             measure("gemm/sweep", "check " + " ".join(f"{k}={v}" for k, v in choice.items()), cube)
@@ -204,6 +219,8 @@ def main() -> int:
         done = [(one["name"], one["arguments"]) for one in results]
         for side in (side for one in ladders.COMPARISONS for side in (one.first, one.second) if side):
             for name, wanted in side.runs():
+                if not re.search(options.only, name):
+                    continue
                 arguments = {**(BASE if name == "gemm/sweep" else {}), **wanted}
                 if any(there == name and arguments.items() <= had.items() for there, had in done):
                     continue

@@ -82,6 +82,15 @@ def _sweep(size: int, k: int, *choices: dict[str, int]) -> Side:
     return Side("gemm/sweep", {**cube(size, bits=16), "k": k}, choices or ({},))
 
 
+def _shape(size: int, k: int, *choices: dict[str, int], **arguments: int) -> Side:
+    return Side("gemm/shape", {**cube(size), "k": k, **_SHAPE, **arguments}, choices or ({},))
+
+
+def _sparse(size: int, k: int, dense: int) -> Side:
+    return Side("gemm/sparse", {**cube(size), "k": k, "dense": dense})
+
+
+_SHAPE = {"tile_m": 128, "tile_n": 256, "tile_k": 128, "stages": 4, "rs": 0, "bits": 16}
 _N128 = tuple({"tile": 128, "stages": stages, "zeros": 0} for stages in (3, 4))
 _N256 = tuple({"tile": 256, "stages": 4, "cluster": cluster, "zeros": 0} for cluster in (1, 2))
 _BASE = {"tile": 256, "stages": 4, "rs": 0, "cluster": 1, "producers": 1, "epilogue": 0, "swizzle": 128, "zeros": 0}
@@ -122,6 +131,36 @@ COMPARISONS: tuple[Comparison, ...] = (
     Comparison(
         "A from registers (RS) against shared memory (SS), 8192 cubed", "a trade, no number", "gain",
         _sweep(8192, 8192, {**_BASE, "rs": 1}), _sweep(8192, 8192, _BASE),
+    ),
+    *(
+        Comparison(
+            f"A from registers (RS) against shared memory (SS), 8192 cubed, {name}", "", "gain",
+            _shape(8192, 8192, rs=1, bits=bits), _shape(8192, 8192, rs=0, bits=bits),
+        )
+        for name, bits in (("e4m3", 8), ("tf32", 32))
+    ),
+    *(
+        Comparison(
+            f"tiles of {m} x {n} against 128 x 256, 8192 cubed (best of the stages run)", "", "gain",
+            _shape(8192, 8192, {"tile_k": 128, "stages": 4}, {"tile_k": 64, "stages": 8}, tile_m=m, tile_n=n),
+            _shape(8192, 8192),
+        )
+        for m, n in ((256, 128), (128, 128), (64, 256))
+    ),
+    Comparison(
+        "stages of 256 bytes of K against twice as many of 128, 128 x 256 tiles, 8192 cubed", "", "gain",
+        _shape(8192, 8192, tile_k=256, stages=2), _shape(8192, 8192),
+    ),
+    Comparison(
+        "2:4 sparse GEMM against dense on the same pruned operands, 8192 x 8192 x 512", "about 1.3 (small K)", "times",
+        _sparse(8192, 512, 0), _sparse(8192, 512, 1), 1.2, 1.4,
+    ),
+    Comparison(
+        "the same, 8192 x 8192 x 2048", "", "times", _sparse(8192, 2048, 0), _sparse(8192, 2048, 1),
+    ),
+    Comparison(
+        "the same, 8192 cubed", "near 2 (large K)", "times", _sparse(8192, 8192, 0), _sparse(8192, 8192, 1), 1.7, 2.0,
+        "sparse wgmma reads B at the whole rate of shared memory (1.80 alone), and the copies' writes come on top",
     ),
     Comparison(
         "mma.sync, share of the peak (a whole GEMM, 8192 cubed)", "62.9 % (instruction alone)", "share",

@@ -3,10 +3,11 @@
 //
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I kernels tests/gpu/sparse_probe.cu -o probe && ./probe
 //
-// 1. B is the identity, so that the product is A with its zeros. Every thread's metadata says "places 0 and 1"; then one lane's four
-//    bits at a time say "places 2 and 3", and the row and the four neighbours that change are theirs.
+// 1. B is the identity, so that the product is A with its zeros. Every thread's metadata says "places 0 and 1"; then one lane's
+//    four bits at a time say "places 2 and 3", and the row and the four neighbours that change are theirs.
 // 2. What each value of four bits does.
-// 3. Whether the metadata's register may change while wgmma runs: many steps with metadata of their own, exact in FP32.
+// 3. Whether the metadata's register may change while wgmma runs: many steps with metadata of their own, exact in FP32; two
+//    warpgroups, so that one's product waits for the other's.
 #include "../../kernels/common.cuh"
 #include "../../kernels/hopper.cuh"
 
@@ -30,11 +31,13 @@ __device__ void put(Tiles& tiles, const float* a, const float* b) {
     hopper::shared_visible_to_async();
     __syncthreads();
 }
-__device__ uint64_t descriptor_a(const Tiles& tiles) { return hopper::descriptor(hopper::address(tiles.a), 16, 512, hopper::Swizzle::b64); }
+__device__ uint64_t descriptor_a(const Tiles& tiles) {
+    return hopper::descriptor(hopper::address(tiles.a), 16, 512, hopper::Swizzle::b64);
+}
 __device__ uint64_t descriptor_b(const Tiles& tiles) { return hopper::descriptor_128(hopper::address(tiles.b)); }
 
-// The row and first column of sum[4 * j + 2 * h].
-__device__ int row_of(int h) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h; }
+// The row of sum[4 * j + 2 * h].
+__device__ int row_of(int h) { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * h; }
 
 template <int Selector>
 __device__ void one(float (&sum)[128], const Tiles& tiles, uint32_t meta) {
@@ -64,18 +67,22 @@ __global__ void __launch_bounds__(128, 1)
     }
 }
 
-enum class Flight { none, same, kept };  // a step waits for its product; the next step's word replaces it; it is kept until its product is done
+// A step waits for its product; the next step's word takes the register while it runs; the word is kept until its product is done.
+enum class Flight { none, same, kept };
 
 // A use of the register that the compiler can neither move nor drop.
 __device__ __forceinline__ void use(uint32_t& all, uint32_t meta) { asm volatile("xor.b32 %0, %0, %1;" : "+r"(all) : "r"(meta)); }
 
+// out: [warpgroup][64][256].
 template <Flight F>
-__global__ void __launch_bounds__(128, 1) sweep(const float* a, const float* b, const uint32_t* words, float* out) {
+__global__ void __launch_bounds__(256, 1) sweep(const float* a, const float* b, const uint32_t* words, float* out) {
     extern __shared__ __align__(1024) unsigned char shared[];
     Tiles& tiles = *reinterpret_cast<Tiles*>(shared);
     put(tiles, a, b);
-    volatile uint32_t* mine = reinterpret_cast<volatile uint32_t*>(shared + sizeof(Tiles)) + threadIdx.x;
-    for (int i = 0; i < kSteps; ++i) mine[i * 128] = words[i * 128 + threadIdx.x];
+    volatile uint32_t* mine = reinterpret_cast<volatile uint32_t*>(shared + sizeof(Tiles)) + threadIdx.x % 128;
+    if (threadIdx.x < 128)
+        for (int i = 0; i < kSteps; ++i) mine[i * 128] = words[i * 128 + threadIdx.x];
+    __syncthreads();
     const uint64_t at_a = descriptor_a(tiles), at_b = descriptor_b(tiles);
     float sum[128];
     auto issue = [&](uint32_t meta, int step) {
@@ -111,7 +118,8 @@ __global__ void __launch_bounds__(128, 1) sweep(const float* a, const float* b, 
 #pragma unroll
     for (int j = 0; j < 32; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) out[row_of(e / 2) * kColumns + j * 8 + threadIdx.x % 4 * 2 + e % 2] = sum[4 * j + e];
+        for (int e = 0; e < 4; ++e)
+            out[(threadIdx.x / 128 * kRows + row_of(e / 2)) * kColumns + j * 8 + threadIdx.x % 4 * 2 + e % 2] = sum[4 * j + e];
 }
 
 template <class T>
@@ -225,14 +233,14 @@ int main(int argc, char** argv) {
     uint32_t* dev_meta = to_device(meta);
     auto check = [&](const char* name, auto kernel) {
         allow(kernel, bytes);
-        poison(out, kRows * kColumns * sizeof(float));
-        kernel<<<1, 128, bytes>>>(random_a, random_b, dev_meta, out);
+        poison(out, 2 * kRows * kColumns * sizeof(float));
+        kernel<<<1, 256, bytes>>>(random_a, random_b, dev_meta, out);
         CHECK_CUDA(cudaGetLastError());
         CHECK_CUDA(cudaDeviceSynchronize());
-        auto seen = to_host(out, kRows * kColumns);
+        auto seen = to_host(out, 2 * kRows * kColumns);
         int wrong = 0;
-        for (int i = 0; i < kRows * kColumns; ++i) wrong += double(seen[i]) != expected[i];
-        std::printf("3. %s: %d of %d outputs wrong\n", name, wrong, kRows * kColumns);
+        for (int i = 0; i < 2 * kRows * kColumns; ++i) wrong += double(seen[i]) != expected[i % (kRows * kColumns)];
+        std::printf("3. %s: %d of %d outputs wrong\n", name, wrong, 2 * kRows * kColumns);
         return wrong;
     };
     bad += check("each step waits for its product", sweep<Flight::none>);
