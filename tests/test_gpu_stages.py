@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "gpu"))
 
+import corpus
 import stages
 
 
@@ -75,3 +76,40 @@ def test_times_of_a_run_replace_only_their_rows() -> None:
         "tolerance": "0.004",
     }
     assert (rows["gpu"], rows["driver"], rows["date"]) == ("NVIDIA H200", "580.159.04", "2026-12-01")
+
+
+# --- corpus.py
+
+KERNEL: dict[str, Any] = {
+    "name": "gemm/one", "args": ["--variant", "fix"], "params": {"m": 8192, "tile": 256, "n": 1 << 28},
+    "archs": ["sm_80", "sm_90a"], "folder": Path("gemm"), "source": "one.cu", "nvcc_flags": None,
+}  # fmt: skip
+
+
+def test_smaller_sizes_leave_options_alone() -> None:
+    assert corpus.arguments(KERNEL) == "--variant fix --m 8192 --tile 256 --n 268435456".split()
+    assert corpus.arguments(KERNEL, 1024) == "--variant fix --m 512 --tile 256 --n 262144".split()
+
+
+def test_the_smallest_sizes_that_a_program_takes(tmp_path: Path) -> None:
+    program = tmp_path / "gemm-one"
+    program.write_text('#!/bin/sh\ncase "$*" in *"--m 2048 "*|*"--m 8192 "*) exit 0;; esac\nexit 1\n')
+    program.chmod(0o755)
+    assert corpus.small_arguments(KERNEL, tmp_path) == corpus.arguments(KERNEL, 4)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert corpus.small_arguments(KERNEL, tmp_path) == corpus.arguments(KERNEL)
+
+
+def test_kernels_of_one_source_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "nvcc"
+    compiler.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/log\nwhile [ "$1" != -o ]; do shift; done\necho x > "$2"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    here = {**KERNEL, "folder": tmp_path}
+    other = {**here, "name": "gemm/two", "args": ["--variant", "fault"]}
+    assert corpus.recipe(here) == corpus.recipe(other) != corpus.recipe({**other, "nvcc_flags": ["-G"]})
+    assert corpus.build([here, other], tmp_path, resume=False) == ""
+    assert (tmp_path / "gemm-one").read_text() == (tmp_path / "gemm-two").read_text() == "x\n"
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
