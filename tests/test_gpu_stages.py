@@ -87,8 +87,8 @@ KERNEL: dict[str, Any] = {
 
 
 def test_smaller_sizes_leave_options_alone() -> None:
-    assert corpus.arguments(KERNEL) == "--variant fix --m 8192 --tile 256 --n 268435456".split()
-    assert corpus.arguments(KERNEL, 1024) == "--variant fix --m 512 --tile 256 --n 262144".split()
+    assert corpus.arguments(KERNEL) == ["--variant", "fix", "--m", "8192", "--tile", "256", "--n", "268435456"]
+    assert corpus.arguments(KERNEL, 1024) == ["--variant", "fix", "--m", "512", "--tile", "256", "--n", "262144"]
 
 
 def test_the_smallest_sizes_that_a_program_takes(tmp_path: Path) -> None:
