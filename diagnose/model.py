@@ -62,7 +62,8 @@ class Joined:
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One result of a report: a kernel launch, or a range or graph (`workload`).
+    """One result of a report: a kernel launch, or a range or graph (`workload`). `process` is known where a report
+    holds the launches of several.
 
     `metrics` holds scalars by ncu name: numbers as float in ncu's base unit given in `units` (ns, byte, %, inst …),
     texts as str. NaN and infinities are left out of `metrics` and named in `not_finite`. `opcodes` counts executed
@@ -88,6 +89,7 @@ class KernelProfile:
     mangled: str = ""  # the compiler's name, which tells instances of one template apart; "" where a report has none
     counted: Counted | None = None
     joined: tuple[Joined, ...] = ()
+    process: int | None = None
 
     def number(self, name: str) -> float | None:
         """The metric as a finite number, or None where it was not measured."""

@@ -117,7 +117,8 @@ def _read(path: Path, reader: _Reader) -> _Report:
         session = read_session(opened.path)
         module = _choose_module(session, reader.ncu)
         records, ended = _run_parts(path, opened.path, reader, module)
-    report = _Report(_run(path, session, records.kernels), records.kernels, records.warnings, records.lost)
+    kernels = _with_processes(records.kernels, session)
+    report = _Report(_run(path, session, kernels), kernels, records.warnings, records.lost)
     module_version = records.module or module.version
     if not report.kernels:
         raise _nothing_readable(path, session, opened.cut, ended, records, module_version)
@@ -618,6 +619,17 @@ def _run(path: Path, session: Session, kernels: Sequence[KernelProfile]) -> Run:
         rank=_rank(path.name, session.output),
         host=session.host,
     )
+
+
+def _with_processes(kernels: list[KernelProfile], session: Session) -> list[KernelProfile]:
+    """The results with the process that launched each, where there was more than one: `ncu_report` does not show it.
+
+    The order of the file counts, and the names have to agree.
+    """
+    processes = {process for process, _ in session.launched}
+    if len(processes) < 2 or [k.name for k in kernels] != [name for _, name in session.launched]:
+        return kernels
+    return [replace(k, process=process) for k, (process, _) in zip(kernels, session.launched, strict=True)]
 
 
 _RANK_VARIABLE = re.compile(r"%q\{[A-Z0-9_]*(?:RANK|PROCID)[A-Z0-9_]*\}")

@@ -2,8 +2,9 @@
 
 `ncu_report` shows none of this. A report is the magic `NVR\\0`, a length-prefixed file header, and blocks: a
 length-prefixed protobuf header (number of sources, number of results, session details, string table, payload size)
-followed by its payload. Seen so in files of 2019 to 2025; only the headers are read here, in Python, with every
-length checked, so the bytes need not be trusted.
+followed by its payload: the sources, then the results, each length-prefixed. Seen so in files of 2019 to 2025; only
+the headers and the first fields of the results are read here, in Python, with every length checked, so the bytes need
+not be trusted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import BinaryIO
 MAGIC = b"NVR\0"
 _MAX_HEADER = 64 << 20  # the largest seen is 135 KB: the string table of a full metric set
 _MAX_BLOCKS = 1_000_000
+_RESULT_HEAD = 1 << 16  # process and names come first; the longest mangled name seen has 9 kB
 
 # Options of ncu that take no value; every other option is followed by one.
 _FLAGS = frozenset({"-f", "--force-overwrite", "--nvtx", "--call-stack", "--csv", "--verbose", "--quiet"})
@@ -28,7 +30,11 @@ _FLAGS |= {"-h", "--help", "-v", "--version"}
 
 @dataclass(frozen=True)
 class Session:
-    """The session data of one report. `results` counts results announced by block headers that were reached."""
+    """The session data of one report. `results` counts results announced by block headers that were reached.
+
+    `launched` has the process and the kernel's function name of each result in the order of the file; it is empty where
+    a result could not be read.
+    """
 
     ncu_version: str | None = None
     command: str | None = None
@@ -36,6 +42,7 @@ class Session:
     results: int = 0
     complete: bool = True
     size: int = 0
+    launched: tuple[tuple[int, str], ...] = ()
 
     def option(self, name: str, default: str) -> str | None:
         """The value of an option of ncu in the recorded command, or ncu's default; None where that is unknown."""
@@ -60,9 +67,11 @@ def read_session(path: Path) -> Session:
     size = path.stat().st_size
     version = command = host = None
     results = 0
+    launched: list[tuple[int, str]] = []
     with path.open("rb") as file:
         walk = _Blocks(file, size)
         for header in walk:
+            launched += _launched(file, header, size)
             for number, value in header:
                 if number == 2 and isinstance(value, int):
                     results += value
@@ -72,7 +81,39 @@ def read_session(path: Path) -> Session:
                     command = details.get("command", command)
                     host = host or details.get("host")
     match = re.match(r"\d+(\.\d+)+", version) if version else None
-    return Session(match.group() if match else version, command, host, results, walk.complete, size)
+    known = tuple(launched) if len(launched) == results else ()
+    return Session(match.group() if match else version, command, host, results, walk.complete, size, known)
+
+
+def _launched(file: BinaryIO, header: list[tuple[int, int | bytes]], size: int) -> list[tuple[int, str]]:
+    """Process (field 1) and function name (field 6) of the results in the payload that begins here."""
+
+    def count(field: int) -> int:
+        return sum(value for number, value in header if number == field and isinstance(value, int))
+
+    sources, results = count(1), count(2)
+    if not results or sources + results > _MAX_BLOCKS:
+        return []
+    found = []
+    for place in range(sources + results):
+        prefix = file.read(4)
+        end = file.tell() + (struct.unpack("<I", prefix)[0] if len(prefix) == 4 else size)
+        if end > size:
+            return []
+        if place >= sources:
+            process, name = 0, ""
+            try:
+                for number, value in _fields(file.read(min(_RESULT_HEAD, end - file.tell()))):
+                    if number == 1 and isinstance(value, int):
+                        process = value
+                    elif number == 6 and isinstance(value, bytes):
+                        name = _text(value)
+                        break
+            except ValueError:  # the head ends within a field
+                pass
+            found.append((process, name))
+        file.seek(end)
+    return found
 
 
 class _Blocks:
@@ -97,11 +138,12 @@ class _Blocks:
                 header = list(_fields(chunk))
             except ValueError:
                 return
+            start = self.file.tell()
             yield header
             payload = next((v for n, v in header if n == 5 and isinstance(v, int)), 0)
-            if self.file.tell() + payload > self.size:
+            if start + payload > self.size:
                 return
-            self.file.seek(payload, 1)
+            self.file.seek(start + payload)
 
     def _chunk(self) -> bytes | None:
         prefix = self.file.read(4)
