@@ -18,11 +18,12 @@ from diagnose import budget, engine, facts, installed, problem, program, section
 from diagnose.bundled import bundled
 from diagnose.ceilings import library, store
 from diagnose.collect.find import find_ncu
-from diagnose.collect.plan import Plan, Selection
-from diagnose.collect.run import Collected, CollectOptions, collect
+from diagnose.collect.run import Collected
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
 from diagnose.facts.context import FactDefinition
 from diagnose.gpus import catalogue
+from diagnose.live import Asked, profile_program
+from diagnose.live import Live as Live
 from diagnose.model import Ceiling, KernelProfile, Profile, Scalar
 from diagnose.packfile import nearest
 from diagnose.profile import read_reports
@@ -50,19 +51,6 @@ class Options:
     timeout_s: float | None = None
     ncu: str | None = None
     library: bool = True
-
-
-@dataclass(frozen=True)
-class Live:
-    """How a program is profiled. `profile` is where the report goes: a free name, or one that `free_paths` reserved."""
-
-    profile: Path
-    max_launches: int = 50
-    clock_control: str = "none"
-    cache_control: str = "all"
-    replay: str = "kernel"
-    graph: str = "node"
-    target_output: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -243,8 +231,10 @@ def examine(
     options: Options,
     warnings: Sequence[str] = (),
     declared: Mapping[str, Scalar] | None = None,
+    covered_share: float | None = None,
 ) -> Document:
-    """Diagnoses every result of a profile and builds the document. `declared` replaces what the options declare."""
+    """Diagnoses every result of a profile and builds the document. `declared` replaces what the options declare;
+    `covered_share` is the part of the program's GPU time that was profiled, where a survey says."""
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     kernels = _selected(profile, options.kernel)
@@ -258,14 +248,15 @@ def examine(
             known["counters_repeat"] = True
         items.append(ask(kernel, known))
     named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
-    return build(
+    document = build(
         profile,
         items,
         packs,
-        program.examine([item.context for item in items]),
+        program.examine([item.context for item in items], covered_share),
         [*warnings, *named, *_about_workloads(profile), *notes],
         ReportOptions(options.all_facts, options.raw_metrics, options.page),
     )
+    return ranks.attach(document)
 
 
 def _left_out_by_filter(profile: Profile, kernels: Sequence[KernelProfile]) -> list[str]:
@@ -371,51 +362,30 @@ def diagnose_program(
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     packs = load_rules(options) if packs is None else packs
-    plan = Plan(
-        metrics=live_metrics(packs),
-        selection=Selection(kernel=options.kernel, max_launches=live.max_launches),
-        clock_control=live.clock_control,
-        cache_control=live.cache_control,
-        replay=live.replay,
-        graph=live.graph,
-        import_source=options.source,
-        apply_rules=False,
-    )
-    collected = collect(
-        CollectOptions(
-            target=tuple(target),
-            profile=live.profile,
-            plan=plan,
-            ncu=options.ncu,
+    ask = asker(packs)
+    known = declared
+    found = profile_program(
+        target,
+        live,
+        Asked(
+            kernel=options.kernel,
+            metrics=live_metrics(packs),
+            ask=lambda kernel: ask(kernel, known).diagnosis,
+            source=options.source,
             timeout_s=options.timeout_s,
-            target_output=live.target_output,
+            ncu=options.ncu,
+            work_declared=bool(declared),
         ),
         progress,
     )
-    if collected.profile is None:
-        return collected
-    progress(f"profiled {collected.profiled} launches; reading {collected.profile}")
-    profile = read_reports([collected.profile], source=options.source, ncu=collected.ncu_path)
-    runs = tuple(
-        replace(
-            run,
-            ncu_version=run.ncu_version or collected.ncu_version,
-            clock_control=collected.clock_control,
-            cache_control=collected.cache_control,
-            replay=collected.replay,
-            target_exit=collected.target_exit,
-        )
-        for run in profile.runs
-    )
-    profile = replace(profile, runs=runs)
-    if collected.interrupted or collected.timed_out:
-        profile = replace(profile, lost=(*profile.lost, "launches after the program was stopped"))
-    warnings = [*collected.warnings, *(f"left out: {line}" for line in collected.left_out)]
+    if isinstance(found, Collected):
+        return found
+    warnings = list(found.warnings)
     if options.library:
         mark, notes = library.declared(options.problem, target, progress)
         declared, warnings = {**declared, **mark}, [*warnings, *notes]
-    document = examine(profile, packs, replace(options, kernel=None), warnings, declared)
-    return Result(document, profile, collected)
+    document = examine(found.profile, packs, replace(options, kernel=None), warnings, declared, found.covered_share)
+    return Result({**document, "collection": dict(found.collection)}, found.profile, found.collected)
 
 
 def diagnose_reference_kernel(
@@ -436,7 +406,8 @@ def diagnose_reference_kernel(
     built = build_kernel(kernel, progress=progress)
     target = (str(built), *kernel_arguments(kernel, params, repeats=0))
     chosen = options if options.kernel else replace(options, kernel=f"regex:^{kernel.function}$")
-    return diagnose_program(target, live, chosen, progress, packs, declared)
+    # The program launches its kernel once: a survey would run it again to learn that.
+    return diagnose_program(target, replace(live, survey="none"), chosen, progress, packs, declared)
 
 
 # --- gates ---

@@ -35,6 +35,7 @@ _CHOICES = {
     "--cache-control": ("all", "none"),
     "--replay": ("kernel", "application", "range", "app-range"),
     "--facts": ("all", "cited"),
+    "--survey": ("auto", "cupti", "nsys", "ncu", "none"),
 }
 
 
@@ -46,6 +47,12 @@ def _chosen(option: str, value: str, choices: Sequence[str]) -> str:
             f"{option} {value!r} is not one of {', '.join(choices)}{nearest(value, choices)}", f"{option} {choices[0]}"
         )
     return value
+
+
+def _mode(deep: bool, single_pass: bool) -> str:
+    if deep and single_pass:
+        raise DiagnoseError("--deep and --single-pass exclude each other", "leave one of them out")
+    return "deep" if deep else "single-pass" if single_pass else "adaptive"
 
 
 # --- the main job ---
@@ -100,8 +107,30 @@ def job(
     studies: list[str] = typer.Option(
         [], "--studies", metavar="PATH", help="Results of diagnose ablate (JSON, folders): the findings' outcomes."
     ),
+    races: list[str] = typer.Option(
+        [], "--races", metavar="FILE", help="JSON of diagnose check-races: hazards beside their lines (repeatable)."
+    ),
     facts: str = typer.Option("cited", "--facts", metavar="all", help="all: every fact, rejected rule and raw metric."),
     kernel: str = typer.Option(None, "-k", "--kernel", metavar="NAME", help="Only these: a name or regex:EXPR."),
+    demangled: bool = typer.Option(False, "--demangled", help="-k is matched against the whole demangled name."),
+    nvtx: list[str] = typer.Option([], "--nvtx", metavar="EXPR", help="Only within these NVTX ranges (repeatable)."),
+    launch_skip: int = typer.Option(0, "--launch-skip", metavar="N", min=0, help="Leaves the first N launches out."),
+    launch_count: int = typer.Option(None, "--launch-count", metavar="N", min=1, help="Only the next N launches."),
+    devices: list[int] = typer.Option([], "--device", metavar="N", min=0, help="Only on this GPU (repeatable)."),
+    process: str = typer.Option(None, "--process", metavar="NAME", help="Only in programs of this name."),
+    survey: str = typer.Option(
+        "auto", "--survey", metavar="auto|cupti|nsys|ncu|none", help="What counts all launches first, in a run before."
+    ),
+    top: int = typer.Option(50, "--top", metavar="N", min=1, help="Profiles the N longest kernels of the survey."),
+    coverage: float = typer.Option(
+        0.95, "--coverage", metavar="SHARE", min=0.01, max=1.0, help="Or as many as take this share of the GPU time."
+    ),
+    deep: bool = typer.Option(False, "--deep", help="Measures all at once, with a time line; takes twice as long."),
+    single_pass: bool = typer.Option(False, "--single-pass", help="Replays nothing: for kernels that spin or wait."),
+    stop: bool = typer.Option(False, "--stop", help="Ends the program when what was chosen is profiled."),
+    resume: list[str] = typer.Option(
+        [], "--resume", metavar="REPORT", help="Goes on with the report of an interrupted run (repeatable)."
+    ),
     max_launches: int = typer.Option(50, "--max-launches", metavar="N", min=1, help="Profiles at most N launches."),
     clock_control: str = typer.Option("none", "--clock-control", metavar="none|base", help="ncu's clock control."),
     cache_control: str = typer.Option("all", "--cache-control", metavar="all|none", help="all: flushed each pass."),
@@ -147,7 +176,20 @@ def job(
             ncu=ncu,
             timeout_s=timeout,
             target_output=Path(target_output) if target_output else None,
+            mode=_mode(deep, single_pass),
+            survey=_chosen("--survey", survey, _CHOICES["--survey"]),
+            top=top,
+            coverage=coverage,
+            stop=stop,
+            demangled=demangled,
+            nvtx=tuple(nvtx),
+            launch_skip=launch_skip,
+            launch_count=launch_count,
+            devices=tuple(devices),
+            process=process,
+            resume=tuple(map(Path, resume)),
             studies=tuple(map(Path, studies)),
+            races=tuple(map(Path, races)),
             redact=redact,
             no_source=no_source,
             verbose=verbose,

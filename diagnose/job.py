@@ -46,7 +46,20 @@ class Job:
     ncu: str | None = None
     timeout_s: float | None = None
     target_output: Path | None = None
+    mode: str = "adaptive"
+    survey: str = "auto"
+    top: int = 50
+    coverage: float = 0.95
+    stop: bool = False
+    demangled: bool = False
+    nvtx: tuple[str, ...] = ()
+    launch_skip: int = 0
+    launch_count: int | None = None
+    devices: tuple[int, ...] = ()
+    process: str | None = None
+    resume: tuple[Path, ...] = ()
     studies: tuple[Path, ...] = ()
+    races: tuple[Path, ...] = ()
     redact: bool = False
     no_source: bool = False
     verbose: bool = False
@@ -167,9 +180,10 @@ def _run(job: Job) -> int:
     if result is None:
         raise KeyboardInterrupt
     document: dict[str, Any] = {**result.document, "warnings": [*settings.warnings, *result.document["warnings"]]}
+    from diagnose import races
     from diagnose.ablate import outcomes
 
-    document = outcomes.attach(document, outcomes.read(job.studies))
+    document = races.attach(outcomes.attach(document, outcomes.read(job.studies)), job.races)
     document = accept.apply(document, settings.accepted, datetime.date.today())
     if before is not None:
         document = baseline.apply(document, *before)
@@ -228,6 +242,18 @@ def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Pr
             cache_control=job.cache_control,
             replay=job.replay,
             target_output=job.target_output,
+            mode=job.mode,
+            survey=job.survey,
+            top=job.top,
+            coverage=job.coverage,
+            stop=job.stop,
+            demangled=job.demangled,
+            nvtx=job.nvtx,
+            skip=job.launch_skip,
+            count=job.launch_count,
+            devices=job.devices,
+            process=job.process,
+            resume=job.resume,
         )
         progress, options = _progress(job), _options(job, settings)
         if not job.target[0].startswith(KERNEL_PREFIX):

@@ -116,6 +116,8 @@ class Run:
     rank: int | None = None
     host: str | None = None
     target_exit: int | None = None
+    date: str | None = None
+    driver: str | None = None
 
 
 @dataclass(frozen=True)

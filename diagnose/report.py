@@ -239,6 +239,12 @@ def _cited(item: Diagnosed, rules: Mapping[str, Rule]) -> list[str]:
     return [name for name in diagnosis.facts if name in named]
 
 
+def _weight_us(item: Diagnosed) -> float | None:
+    """The GPU time that an entry stands for: of all launches that a survey counted, else of the one profiled."""
+    counted = item.context.kernel.counted
+    return counted.total_us if counted is not None else item.context.value("duration_us")
+
+
 def _raw_metrics(kernel: KernelProfile) -> Part:
     return {
         name: [_scalar(value), kernel.units.get(name, "")]
@@ -272,10 +278,10 @@ def _kernel(
         "name": kernel.name,
         "demangled": kernel.demangled,
         "launch": launch(kernel),
-        "launches": 1,
+        "launches": kernel.counted.launches if kernel.counted is not None else 1,
         "group": identity["group"],
         "duration_us": rounded(us) if us is not None else None,
-        "time_share": rounded(us / total_us) if us is not None and total_us > 0 else None,
+        "time_share": rounded(weight / total_us) if (weight := _weight_us(item)) is not None and total_us > 0 else None,
         "clock_ghz": rounded(clock) if clock is not None else None,
         "paths": paths.split() if isinstance(paths, str) else [],
         "verdict": {
@@ -316,6 +322,8 @@ def _kernel(
     entry["staircase"] = staircase.kernel(context, diagnosis, item.product, entry["time_share"])
     if item.sections:
         entry["sections"] = [_section(one) for one in item.sections]
+    if kernel.joined:
+        entry["joined"] = [{"run": one.run, "metrics": list(one.metrics)} for one in kernel.joined]
     if options.raw_metrics or options.all_facts or page:
         entry["raw_metrics"] = _raw_metrics(kernel)
     if page and (code := details.code(context)) is not None:
@@ -386,6 +394,8 @@ def _run(run: Run) -> Part:
         "rank": run.rank,
         "host": run.host,
         "target_exit": run.target_exit,
+        "date": run.date,
+        "driver": run.driver,
     }
 
 
@@ -453,7 +463,9 @@ def build(
     rules = {rule.id: rule for rule in active_rules(packs)}
     devices = _Devices()
     numbers = [devices.index(item.context.kernel, profile.runs[item.context.kernel.run]) for item in items]
-    total_us = sum(item.context.value("duration_us") or 0.0 for item in items)
+    total_us = sum(_weight_us(item) or 0.0 for item in items)
+    if any(item.context.kernel.counted is not None for item in items):
+        program = {**program, "gpu_time_us": rounded(total_us)}
     in_page = _of_a_page(items) if options.page else frozenset()
     kernels = [
         _kernel(item, number, total_us, identity, rules, options, at in in_page)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from diagnose.collect import launchers
 from diagnose.collect.host import container, driver_version, is_wsl
+from diagnose.collect.names import function_of
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 
 _PROFILING = re.compile(r'^==PROF== Profiling (?:"(?P<name>.*?)"|(?P<other>[^:]+))(?P<rest>.*)$')
@@ -108,6 +109,7 @@ def read_log(text: str) -> NcuLog:
             name = profiling["name"] or (profiling["other"] or "").strip()
             if numbered := _LAUNCH_ID.match(name):
                 name = numbered["name"]
+            name = function_of(name)
             seen.launches.append(Launch(name, int(passes[1]) if passes else None))
         elif (passes := _PASSES.search(line)) and seen.launches and seen.launches[-1].passes is None:
             # The percentages went to the log in pieces, with other lines between them.
@@ -119,7 +121,7 @@ def read_log(text: str) -> NcuLog:
     for error in seen.errors:  # "12 passes" is printed for a launch that failed, too
         if failed := re.match(r'Failed to profile "(.*)" in process', error):
             for place in range(len(seen.launches) - 1, -1, -1):
-                if seen.launches[place].name == failed[1]:
+                if seen.launches[place].name == function_of(failed[1]):
                     seen.launches[place] = Launch(failed[1], None)
                     break
     crashed = None
@@ -429,19 +431,6 @@ def _filter_echo(context: Context) -> str:
     return ", ".join((named, *context.filters))
 
 
-def _function(demangled: str) -> str:
-    """`gemm` out of `void ns::gemm<float>(float*)`: what ncu calls the function name."""
-    depth = 0
-    kept = []
-    for character in demangled.removeprefix("void "):
-        if character == "(" and depth == 0:
-            break
-        depth += (character == "<") - (character == ">")
-        if depth == 0 and character != ">":
-            kept.append(character)
-    return "".join(kept).split("::")[-1].strip() or demangled
-
-
 def explain_no_kernels(log: NcuLog, output_tail: str, context: Context) -> DiagnoseError:
     """Why a run profiled nothing: ncu's own errors, then the target's exit status, the filter, and child processes."""
     if cause := explain_errors(log, output_tail, context):
@@ -465,10 +454,10 @@ def explain_no_kernels(log: NcuLog, output_tail: str, context: Context) -> Diagn
             f"{context.ncu_named} failed: {unknown[0]}", "diagnose doctor    (checks the set-up)", EXIT_NOTHING_MEASURED
         )
     if log.available:
-        functions = list(dict.fromkeys(_function(name) for name in log.available))
+        functions = list(dict.fromkeys(function_of(name) for name in log.available))
         wanted = (context.kernel_filter or "").removeprefix("regex:")
         near = difflib.get_close_matches(wanted, functions, n=3, cutoff=0.4) or functions[:3]
-        forms = "; ".join(f"{_function(name)} = {name}" for name in log.available if _function(name) in near)
+        forms = "; ".join(f"{function_of(name)} = {name}" for name in log.available if function_of(name) in near)
         hint = f"diagnose --kernel {near[0]} …    (launched were: {forms[:400]})"
         if context.kernel_filter is None:
             hint = f"diagnose --kernel {near[0]} …    (names a kernel that the default leaves out, at your own risk)"

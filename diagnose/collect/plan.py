@@ -1,21 +1,40 @@
 """What to collect and of which launches, as an ncu command line.
 
-What passes cost was measured on an H200 with ncu 2025.3.1 (`docs/architecture.md`, collection): SourceCounters 5
-passes (instrumented, so slow ones), InstructionStats 3, PmSampling 4; LaunchStats and Occupancy share passes with
-others. Named metrics come from the rules, so that nothing is measured that no rule reads.
+What passes cost was measured on an H200 with ncu 2025.3.1, and computed for other GPUs with CUPTI's host API
+(docs/collection.md). Named metrics come from the rules, so that nothing is measured that no rule reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from diagnose.collect.find import Version, parse_version
 
-# Launch data, occupancy limits, per-address stalls and counts, executed opcodes.
-BASE_SECTIONS = ("LaunchStats", "Occupancy", "SourceCounters", "InstructionStats")
-# A time line of the units' activity. Four passes, so asked for and not given.
+# Launch data and occupancy limits: they cost no pass of their own.
+LAUNCH_SECTIONS = ("LaunchStats", "Occupancy")
+# Per-address stalls and counts, executed opcodes: eight passes alone, instrumented ones among them.
+CODE_SECTIONS = ("SourceCounters", "InstructionStats")
+BASE_SECTIONS = (*LAUNCH_SECTIONS, *CODE_SECTIONS)
+# What of those two sections is read, by name: three passes instead of eight, and a third of their time.
+CODE_METRICS = (
+    "group:smsp__pcsamp_warp_stall_reasons",
+    "group:smsp__pcsamp_warp_stall_reasons_not_issued",
+    "inst_executed",
+    "thread_inst_executed_true",
+    "memory_l1_wavefronts_shared",
+    "memory_l1_wavefronts_shared_ideal",
+    "memory_l2_theoretical_sectors_global",
+    "memory_l2_theoretical_sectors_global_ideal",
+    "sass__inst_executed_per_opcode_with_modifier_all",
+    "sass__thread_inst_executed_true_per_opcode_with_modifier_all",
+    "sass__inst_executed_register_spilling",
+)
+# The version in which these names were seen to work; older ones get the sections.
+CODE_METRICS_SINCE: Version = (2025, 3)
+# A time line of the units' activity. Four passes, so asked for (--deep) and not given.
 TIMELINE_SECTION = "PmSampling"
 # Section identifiers that older versions refuse, with the first version that has them.
 SECTION_SINCE: dict[str, Version] = {
@@ -27,6 +46,66 @@ SECTION_SINCE: dict[str, Version] = {
 FILTER_MODE_SINCE: Version = (2023, 2)
 # Kernels that wait for another GPU: kernel replay runs them alone, and they never end.
 COLLECTIVES = ("nccl", "nvshmem")
+# One word of a command line may hold 131,072 bytes on Linux (MAX_ARG_STRLEN); names of CUTLASS kernels have 3,000.
+MOST_NAME_BYTES = 100_000
+
+MODES = ("adaptive", "deep", "single-pass")
+# Left for a second run, for the kernels whose open rules need them (passes on sm_90; all three together 10 of 19):
+DEFERRED = re.compile(
+    r"smsp__average_warps_issue_stalled_\w+_per_issue_active\.ratio"  # 6: the sampled stalls say the same, if any
+    r"|sm__ops_path_tensor_\w+\.sum"  # 6: counted from executed opcodes, but on tcgen05 and with declared work
+    r"|sm__mio_inst_issued\..*"  # 2: the LSU's own counters stand beside it
+)
+# What fits one pass on sm_80, 86, 89, 90, 100 and 120 by CUPTI's host API, the most telling first.
+SINGLE_PASS = (
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.max",
+    "sm__cycles_elapsed.avg.per_second",
+    "smsp__inst_executed.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "sm__issue_active.avg.pct_of_peak_sustained_elapsed",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
+    "lts__t_sectors.sum",
+    "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    "sm__cycles_active.avg",
+    "sm__cycles_active.max",
+    "smsp__issue_active.avg.per_cycle_active",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "lts__t_sectors_op_read.sum",
+    "lts__t_sectors_op_write.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__cycles_elapsed.sum",
+)
+# Measured again in a second run, to see that it is the same launch.
+FINGERPRINT = ("gpu__time_duration.sum", "smsp__inst_executed.sum")
+
+
+@dataclass(frozen=True)
+class MetricSet:
+    """What ncu is asked to measure, and what is left for a second run."""
+
+    metrics: tuple[str, ...]
+    sections: tuple[str, ...]
+    deferred: tuple[str, ...] = ()
+
+
+def metric_set(mode: str, wanted: Sequence[str], version: Version, work_declared: bool = False) -> MetricSet:
+    """The set of a mode, from the metrics that the rules in force read (`wanted`).
+
+    `work_declared`: padding is judged by the Tensor operations that were issued, so they are measured at once.
+    """
+    if mode == "single-pass":
+        return MetricSet(SINGLE_PASS, LAUNCH_SECTIONS[:1])
+    if mode == "deep":
+        return MetricSet(tuple(wanted), (*BASE_SECTIONS, TIMELINE_SECTION))
+    at_once = [m for m in wanted if not DEFERRED.fullmatch(m) or (work_declared and m.startswith("sm__ops_path"))]
+    deferred = tuple(m for m in wanted if m not in at_once)
+    if version and version < CODE_METRICS_SINCE:
+        return MetricSet(tuple(at_once), BASE_SECTIONS, deferred)
+    return MetricSet((*at_once, *CODE_METRICS), LAUNCH_SECTIONS, deferred)
 
 
 @dataclass(frozen=True)
@@ -34,14 +113,47 @@ class Selection:
     """Which launches are profiled.
 
     `kernel` is a function name (without parameters and template arguments) or `regex:EXPRESSION`, matched anywhere
-    in it. Without it every kernel but the collectives is. `per_config` profiles each kernel once per launch
-    configuration (name, grid, block, shared memory); `max_launches` caps all of them together.
+    in it; with `demangled`, both are matched against the whole demangled name. Without it every kernel but the
+    collectives is. `per_config` profiles each kernel once per launch configuration (name, grid, block, shared memory);
+    `max_launches` caps all of them together. `skip` and `count` are a window of the launches that match, `nvtx` ncu's
+    expressions of NVTX ranges, `devices` numbers of GPUs, `process` the name of the only program that is profiled.
+    `names` are the compiler's names of the only kernels, as a survey chose them.
     """
 
     kernel: str | None = None
     per_config: bool = True
     max_launches: int = 50
     skip: int = 0
+    count: int | None = None
+    demangled: bool = False
+    nvtx: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
+    process: str | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def window(self) -> bool:
+        """Whether launches are chosen by their number."""
+        return self.skip > 0 or self.count is not None
+
+    @property
+    def most(self) -> int:
+        """The largest number of launches."""
+        return self.max_launches if self.count is None else min(self.count, self.max_launches)
+
+    def other_filters(self) -> tuple[str, ...]:
+        """The filters besides the kernel's name, as the user gave them."""
+        words = [f"--nvtx {one}" for one in self.nvtx]
+        words += [f"--launch-skip {self.skip}"] if self.skip else []
+        words += [f"--launch-count {self.count}"] if self.count is not None else []
+        words += [f"--device {','.join(map(str, self.devices))}"] if self.devices else []
+        words += [f"--process {self.process}"] if self.process else []
+        words += ["--demangled"] if self.demangled else []
+        return tuple(words)
+
+    def in_words(self) -> str:
+        """All filters, for messages."""
+        return ", ".join((*((f"--kernel {self.kernel}",) if self.kernel else ()), *self.other_filters()))
 
 
 @dataclass(frozen=True)
@@ -50,7 +162,7 @@ class Plan:
 
     metrics: tuple[str, ...] = ()
     sections: tuple[str, ...] = BASE_SECTIONS
-    selection: Selection = Selection()
+    selection: Selection = field(default_factory=Selection)
     clock_control: str = "none"
     cache_control: str = "all"
     replay: str = "kernel"
@@ -59,11 +171,21 @@ class Plan:
     apply_rules: bool = True
     nvtx: bool = False
     extra: tuple[str, ...] = ()
+    enough: int | None = None  # stops the program when so many launches are profiled
 
 
-def kernel_expression(selection: Selection) -> str:
-    """The kernel filter in ncu's words: a function name or `regex:…` (ncu's dialect has look-ahead)."""
-    return selection.kernel or f"regex:^(?!{'|'.join(COLLECTIVES)})"
+def kernel_expression(selection: Selection) -> tuple[str, str]:
+    """(what ncu matches, the kernel filter in ncu's words): a name or `regex:…` (ncu's dialect has look-ahead).
+
+    ncu numbers launches by the name that it matches. Instances of one template share their function name, so the
+    compiler's name is taken wherever the filter leaves the choice.
+    """
+    if selection.names and sum(map(len, selection.names)) <= MOST_NAME_BYTES:
+        return "mangled", f"regex:^({'|'.join(re.escape(name) for name in selection.names)})$"
+    if selection.kernel is not None:
+        return ("demangled" if selection.demangled else "function"), selection.kernel
+    # Functions of the global namespace, `_Z24ncclDevKernel_AllReduce…`, of a namespace, `_ZN7nvshmem…`, and of C.
+    return "mangled", f"regex:^(?!(_ZN?[0-9]+)?({'|'.join(COLLECTIVES)}))"
 
 
 def counts_configurations(selection: Selection, version: Version) -> bool:
@@ -82,14 +204,15 @@ def selection_in_words(selection: Selection, version: Version) -> str | None:
 
 def _numbers_invocations(selection: Selection) -> bool:
     # A colon separates the parts of --kernel-id and cannot stand in an expression there.
-    pattern = kernel_expression(selection).removeprefix("regex:")
-    return selection.per_config and selection.skip == 0 and ":" not in pattern
+    pattern = kernel_expression(selection)[1].removeprefix("regex:")
+    # Whether ncu numbers the launches outside of an NVTX range, too, is not documented: there, each one is profiled.
+    return selection.per_config and not selection.window and not selection.nvtx and ":" not in pattern
 
 
 def _launch_filter(selection: Selection, version: Version) -> list[str]:
     """What was measured of these options, and what is assumed, is in `docs/architecture.md` (collection)."""
-    expression = kernel_expression(selection)
-    chosen = []
+    base, expression = kernel_expression(selection)
+    chosen = ["--kernel-name-base", base] if base != "function" else []  # function is ncu's default
     if counts_configurations(selection, version):
         chosen += ["--filter-mode", "per-launch-config"]
     if _numbers_invocations(selection):
@@ -98,8 +221,14 @@ def _launch_filter(selection: Selection, version: Version) -> list[str]:
         chosen += ["--kernel-name", expression]
         if selection.skip:
             chosen += ["--launch-skip", str(selection.skip)]
+    for one in selection.nvtx:
+        chosen += ["--nvtx", "--nvtx-include", one]
+    if selection.devices:
+        chosen += ["--devices", ",".join(map(str, selection.devices))]
+    if selection.process:
+        chosen += ["--target-processes-filter", selection.process]
     # Under the filter mode the count holds for each configuration; `collect` then stops at the cap of the run.
-    return [*chosen, "--launch-count", str(selection.max_launches)]
+    return [*chosen, "--launch-count", str(selection.most)]
 
 
 def _usable_sections(sections: Iterable[str], version: Version) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import signal
 import subprocess
@@ -44,7 +45,8 @@ class CollectOptions:
 class Collected:
     """What a live run gave. `profile` is None where it was interrupted before anything was written.
 
-    `target_exit` is None where ncu did not say how the target ended. `left_out` says what was not profiled.
+    `target_exit` is None where ncu did not say how the target ended. `left_out` says what was not profiled. `date` is
+    that of the start, in ISO 8601 with the zone; `seconds` the wall time of ncu.
     """
 
     profile: Path | None
@@ -60,6 +62,9 @@ class Collected:
     cache_control: str
     replay: str
     profiled: int
+    date: str | None = None
+    seconds: float | None = None
+    passes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def _watch(
     most: int | None,
     progress: Callable[[str], None],
 ) -> tuple[bool, bool, str | None, bool]:
-    """Waits for ncu; stops it when it begins more than `most` launches.
+    """Waits for ncu; stops it when it begins more than `most` launches, or has as many as the plan calls enough.
 
     Returns (interrupted, timed out, the kernel that hung, stopped at the cap).
     """
@@ -147,6 +152,10 @@ def _watch(
         elif most is not None and len(log.parsed.launches) > most and log.parsed.profiled >= most:
             capped = True
             progress(f"stopped: {log.parsed.profiled} launches are profiled (--max-launches {most})")
+            _interrupt_ncu(process.pid)
+        elif options.plan.enough is not None and log.parsed.profiled >= options.plan.enough:
+            capped = True
+            progress(f"stopped: all {log.parsed.profiled} chosen launches are profiled (--stop)")
             _interrupt_ncu(process.pid)
         elif log.parsed.replaying is not None and now - last_progress > options.stall_s:
             stalled = log.parsed.replaying
@@ -218,9 +227,18 @@ def _left_out(plan: Plan, version: str | None, profiled: int, capped: bool) -> t
         lines.append(f"collectives ({names}), which wait for other GPUs and hang when replayed")
     else:
         lines.append(f"kernels that do not match --kernel {plan.selection.kernel}")
-    if profiled >= plan.selection.max_launches:
+    if plan.selection.window or plan.selection.nvtx or plan.selection.devices or plan.selection.process:
+        lines.append(f"launches that the filters leave out: {plan.selection.in_words()}")
+    if plan.enough is not None and capped and profiled >= plan.enough:
+        lines.append("the rest of the program, which was stopped when the chosen launches were profiled (--stop)")
+    elif profiled >= plan.selection.most:
         stopped = ": the program was stopped there" if capped else ""
-        lines.append(f"launches after the first {profiled} (--max-launches {plan.selection.max_launches}){stopped}")
+        option = (
+            f"--launch-count {plan.selection.count}"
+            if plan.selection.most == plan.selection.count
+            else f"--max-launches {plan.selection.max_launches}"
+        )
+        lines.append(f"launches after the first {profiled} ({option}){stopped}")
     return tuple(lines)
 
 
@@ -292,6 +310,7 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
         cache_control=options.plan.cache_control,
         replay=options.plan.replay,
         profiled=log.profiled,
+        passes=tuple(launch.passes for launch in log.done if launch.passes is not None),
     )
 
 
@@ -304,7 +323,8 @@ def _collect(options: CollectOptions, ncu: Path, version: str | None, progress: 
     dropped: tuple[str, ...] = ()
     plan = options.plan
     # Where ncu counts launches by configuration, its own limit is not one of the whole run.
-    most = plan.selection.max_launches if counts_configurations(plan.selection, parse_version(version)) else None
+    most = plan.selection.most if counts_configurations(plan.selection, parse_version(version)) else None
+    began, date = time.monotonic(), datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
         log_file = Path(folder) / "ncu.log"
         while True:
@@ -319,8 +339,11 @@ def _collect(options: CollectOptions, ncu: Path, version: str | None, progress: 
             plan = smaller
             log_file.unlink(missing_ok=True)
             progress(f"this ncu does not know {len(unknown)} metric(s); asking without them")
-    context = Context(ncu, version, options.target, plan.selection.kernel, outcome.ncu_exit)
+    context = Context(
+        ncu, version, options.target, plan.selection.kernel, outcome.ncu_exit, plan.selection.other_filters()
+    )
     collected = _conclude(outcome, replace(options, plan=plan), context, command)
+    collected = replace(collected, date=date, seconds=time.monotonic() - began)
     if dropped:
         lacking = f"not measured, because ncu {version or ''} does not know them: {', '.join(dropped)}"
         collected = replace(collected, warnings=(lacking, *collected.warnings))
