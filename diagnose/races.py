@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from diagnose import __version__, output
@@ -15,6 +16,7 @@ from diagnose.collect.preflight import resolve_target
 from diagnose.collect.sanitizer import Place, ToolRun
 from diagnose.commandline import KERNEL_PREFIX
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
+from diagnose.sass.names import short
 
 _MOST_SOURCE_BYTES = 4 << 20
 # The manual: "Racecheck support for cuda::barrier", "Racecheck support for asynchronous copy", "What is Synccheck?".
@@ -152,3 +154,96 @@ def _document(
         ],
         "caveats": list(CAVEATS),
     }
+
+
+# --- beside a profile: `diagnose --races FILE …` ---
+
+_MOST_FILE_BYTES = 32 << 20
+_CHECK = "diagnose check-races --format json PROGRAM > races.json"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `check-races --format json` wrote. Raises DiagnoseError where the file is something else."""
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise DiagnoseError(f"--races {path} is larger than any list of hazards", _CHECK)
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise DiagnoseError(f"--races {path} cannot be read: {error}", _CHECK) from None
+    if not isinstance(found, dict) or not isinstance(found.get("sanitizer"), dict) or "hazards" not in found:
+        raise DiagnoseError(f"--races {path} is no output of check-races", _CHECK)
+    return found
+
+
+def _hazards(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    hazards = document.get("hazards")
+    return [one for one in hazards if isinstance(one, Mapping)] if isinstance(hazards, list) else []
+
+
+def _places(hazard: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    places = hazard.get("places")
+    return [one for one in places if isinstance(one, Mapping)] if isinstance(places, list) else []
+
+
+def _same_function(place: Mapping[str, Any], kernel: Mapping[str, Any]) -> bool:
+    """By the whole name without blanks; by the short one where one of the two is mangled or cut."""
+    function = place.get("function")
+    if not isinstance(function, str):
+        return False
+    names = [str(kernel.get(key) or "") for key in ("demangled", "name")]
+    return "".join(function.split()) in ["".join(name.split()) for name in names] or short(function) == names[1]
+
+
+def _in_code(place: Mapping[str, Any], kernel: Mapping[str, Any]) -> str | None:
+    """The address of the place in the profiled kernel: its own where the code there has the same source line (or no
+    line is known), else the first instruction of that line. None where the report holds no code of it."""
+    code = kernel.get("code")
+    if not isinstance(code, Mapping):
+        return None
+    files = [str(one.get("file") or "") for one in code.get("files") or ()]
+    wanted = PurePosixPath(str(place.get("file") or "")).name, place.get("line")
+    lines = {}
+    for pc, _, _, _, _, file, line in code.get("lines") or ():
+        lines[pc] = (PurePosixPath(files[file]).name if file is not None else "", line)
+    pc = _plain(place.get("pc"))
+    if pc in lines and (not wanted[0] or lines[pc] == wanted):
+        return pc
+    return next((at for at, there in lines.items() if wanted[0] and there == wanted), None)
+
+
+def _plain(pc: object) -> str | None:
+    """0x000000e0 as 0xe0, the way the report writes addresses."""
+    try:
+        return hex(int(pc, 16)) if isinstance(pc, str) else None
+    except ValueError:
+        return None
+
+
+def attach(document: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
+    """The document with the hazards that compute-sanitizer found in its kernels: `kernels[].hazards`, each place with
+    `at`, the address in the profiled code. Hazards of other kernels are a warning."""
+    if not paths:
+        return dict(document)
+    checked = [read(path) for path in paths]
+    hazards = [one for each in checked for one in _hazards(each)]
+    matched: set[int] = set()
+    kernels = []
+    for kernel in document["kernels"]:
+        own = []
+        for number, hazard in enumerate(hazards):
+            places = _places(hazard)
+            if any(_same_function(place, kernel) for place in places):
+                matched.add(number)
+                own.append({**hazard, "places": [{**place, "at": _in_code(place, kernel)} for place in places]})
+        kernels.append({**kernel, "hazards": own} if own else kernel)
+    told = list(document["warnings"])
+    for kernel in kernels:
+        errors = sum(one.get("severity") == "error" for one in kernel.get("hazards", ()))
+        if errors:
+            line = f"compute-sanitizer found {errors} kind(s) of error in {kernel['name']}: right first, then fast"
+            told += [line] if line not in told else []
+    if len(matched) < len(hazards):
+        told.append(f"{len(hazards) - len(matched)} hazard(s) of --races are in no kernel of this report")
+    told += [f"--races {path} is no proof: a tool did not reach its end"
+             for path, one in zip(paths, checked, strict=True) if one.get("complete") is not True]  # fmt: skip
+    return {**document, "warnings": told, "kernels": kernels, "races": {"caveats": list(CAVEATS)}}

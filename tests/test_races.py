@@ -259,3 +259,147 @@ def test_the_planted_race_is_in_the_machine_code(tmp_path: Path) -> None:
     }
     for name, barrier in (("window_sums_racing", False), ("window_sums_ordered", True)):
         assert "STS" in parts[name] and "LDS" in parts[name] and ("BAR.SYNC" in parts[name]) == barrier
+
+
+# --- beside a profile: `diagnose --races FILE` ---
+
+
+def _report(name: str = "gemm-tiled") -> Path:
+    return ROOT / "examples" / "reports" / f"{name}.ncu-rep.xz"
+
+
+TAGS = "<b>x</b>"
+
+
+def _found(file: Path, function: str, *places: tuple[str, str | None, int]) -> Path:
+    """An output of check-races with one race; places are (access, address, line of tiled.cu)."""
+    rows = [
+        {
+            "access": access,
+            "function": function,
+            "pc": pc,
+            "file": "/home/me/tiled.cu",
+            "line": line,
+            "source": "<b>x</b>",
+        }
+        for access, pc, line in places
+    ]
+    hazard = {"tool": "racecheck", "severity": "error", "message": "race: write, read", "count": 7, "places": rows}
+    file.write_text(
+        json.dumps({"sanitizer": {"version": "1"}, "complete": True, "hazards": [{**hazard, "details": []}]})
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def tiled() -> dict[str, Any]:
+    from diagnose.api import Options, diagnose_reports
+
+    return dict(diagnose_reports([_report()], Options(page=True)).document)
+
+
+FUNCTION = "gemm_tiled(const float *, const float *, float *, int, int, int)"
+
+
+def test_hazards_stand_at_the_instructions_of_their_lines(tmp_path: Path, tiled: dict[str, Any]) -> None:
+    from diagnose import races
+
+    lines = tiled["kernels"][0]["code"]["lines"]
+    write = next(pc for pc, _, _, _, _, _, line in lines if line == 16)
+    exact = next(pc for pc, text, *_, line in lines if line == 20 and "LDS" in text)
+    found = races.attach(
+        tiled,
+        [_found(tmp_path / "r.json", FUNCTION, ("write", "0x7777770", 16), ("read", f"0x{int(exact, 16):08x}", 20))],
+    )
+    (hazard,) = found["kernels"][0]["hazards"]
+    # The address of another build is not this one's: the line decides; of the same build the address itself is kept.
+    assert [place["at"] for place in hazard["places"]] == [write, exact]
+    assert any("compute-sanitizer found 1 kind(s) of error in gemm_tiled" in line for line in found["warnings"])
+    assert any("mbarrier" in line for line in found["races"]["caveats"])
+    assert "hazards" not in tiled["kernels"][0]  # the document that was given is not changed
+
+
+def test_hazards_of_other_kernels_and_unfinished_runs_are_said(tmp_path: Path, tiled: dict[str, Any]) -> None:
+    from diagnose import races
+
+    file = _found(tmp_path / "r.json", "another(int *)", ("write", "0x10", 16))
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "complete": False}))
+    found = races.attach(tiled, [file])
+    assert "hazards" not in found["kernels"][0]
+    assert "1 hazard(s) of --races are in no kernel of this report" in found["warnings"]
+    assert any("is no proof" in line for line in found["warnings"])
+    elsewhere = races.attach(tiled, [_found(tmp_path / "s.json", FUNCTION, ("write", None, 9999))])
+    assert elsewhere["kernels"][0]["hazards"][0]["places"][0]["at"] is None
+    assert races.attach(tiled, []) == tiled
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"hazards": []}', '{"kernels": []}', "{"])
+def test_a_file_that_is_no_list_of_hazards(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.json"
+    file.write_text(text)
+    assert cli.main([str(_report()), "--no-html", "--races", str(file)]) == 2
+    err = capfd.readouterr().err
+    assert f"error: --races {file}" in err and "hint: diagnose check-races --format json" in err
+
+
+def test_the_page_pins_hazards_in_the_source_view(tmp_path: Path, tiled: dict[str, Any], browser: Any) -> None:
+    from diagnose import races
+    from diagnose.render import html
+
+    file = _found(tmp_path / "r.json", FUNCTION, ("write", None, 16), ("read", None, 20))
+    target = tmp_path / "page.html"
+    target.write_text(html.render(races.attach(tiled, [file])))
+    page = browser.new_page()
+    page.goto(target.as_uri())
+    told = page.locator(".finding", has_text="race: write, read").inner_text()
+    assert "/home/me/tiled.cu:16" in told and "<b>x</b>" in told and "7 times" in told
+    assert "mbarriers written in PTX" in page.locator("section.findings").first.inner_text()
+    page.locator(".showcode").click()
+    page.locator(".tag.pin", has_text="write: racecheck").first.wait_for()
+    assert page.locator(".tag.pin", has_text="read: racecheck").count() == 1
+    page.close()
+
+
+def test_redacted_hazards_have_no_path_and_no_source(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = _found(tmp_path / "r.json", FUNCTION, ("write", "0x10", 16))
+    words = [str(_report()), "--no-html", "--format", "json", "--redact", "--races", str(file)]
+    assert cli.main(words) == 0
+    out = capfd.readouterr().out
+    (place,) = json.loads(out)["kernels"][0]["hazards"][0]["places"]
+    assert (place["file"], place["source"]) == ("tiled.cu", None) and "/home/me" not in out
+
+
+# --- a conflict that looks like something else ---
+
+
+def test_bank_conflicts_are_recognised_under_other_stalls_names() -> None:
+    """The article: such conflicts may show as a throttled pipe or as short scoreboard. The rule counts wavefronts."""
+    import recorded
+
+    shown = {}
+    for name in ("faults/bank-conflict-pitch64", "reduction/tree-conflicts"):
+        context = recorded.context_of(recorded.profile(name))
+        shown[name] = {
+            stall: context.value(f"stall_{stall}") or 0.0
+            for stall in ("mio_throttle", "short_scoreboard", "math_pipe_throttle")
+        }
+        assert recorded.diagnosis(name).verdict.rule == "bank-conflict", recorded.summary(recorded.diagnosis(name))
+    assert shown["faults/bank-conflict-pitch64"]["mio_throttle"] > 0.5  # a throttled queue
+    assert shown["reduction/tree-conflicts"]["short_scoreboard"] > 0.3
+    rule = recorded.rule("bank-conflict")
+    assert not any("stall" in leaf.left.text or "exposed" in leaf.left.text for leaf in rule.leaves)
+    assert recorded.diagnosis("faults/bank-conflict-pitch65").verdict.rule != "bank-conflict"
+
+
+def test_a_throttled_tensor_pipe_with_replays_is_a_bank_conflict() -> None:
+    """Facts only: no recorded kernel of ours has a Tensor pipe that waits for replays."""
+    import recorded
+    from diagnose.rules import ValuesEnv, evaluate
+
+    rule = recorded.rule("bank-conflict")
+    env = ValuesEnv(
+        {"shared_conflict_excess": 0.5, "stake_bank_conflict": 0.3, "stall_math_pipe_throttle": 0.6,
+         "l1_utilization": 0.7, "shared_wavefront_share": 0.9},
+    )  # fmt: skip
+    assert evaluate(rule, env).state is True

@@ -315,6 +315,12 @@ def _pins(data: Mapping[str, Any]) -> str:
             for place in view.objects(finding.get("where"))
             if view.text(place.get("pc"))
         ]
+        + [
+            [place["at"], view.text(hazard.get("tool")) or "", view.text(place.get("access")) or "place"]
+            for hazard in view.objects(data.get("hazards"))
+            for place in view.objects(hazard.get("places"))
+            if view.text(place.get("at"))
+        ]
     )
 
 
