@@ -85,7 +85,8 @@ def _name(kernel: Kernel) -> str:
     return view.text(kernel.get("name")) or view.text(kernel.get("demangled")) or "unnamed"
 
 
-def _configured(kernel: Kernel) -> str:
+def configured(kernel: Kernel) -> str:
+    """What equal launches have in common: name, workload and launch configuration."""
     return _key((_full(kernel), kernel.get("workload"), kernel.get("launch")))
 
 
@@ -140,7 +141,7 @@ def match(before: Sequence[Kernel], after: Sequence[Kernel], by: str = "name") -
         left[:] = [i for i in left if i not in gone[0]]
         right[:] = [j for j in right if j not in gone[1]]
 
-    for key, how in ((_configured, "configuration"), (_full, "name"), (_name, "short name")):
+    for key, how in ((configured, "configuration"), (_full, "name"), (_name, "short name")):
         take(_by_occurrence(left, right, before, after, key), how)
     take(_similar(left, right, before, after), "similar name")
     if len(before) == 1 and len(after) == 1:  # one kernel each: nothing else can be meant
@@ -456,6 +457,12 @@ def _pair(
     }
     pair["why"] = _why(before, after, pair) if changed in ("faster", "slower") else []
     return {**pair, "sentence": sentence(pair)}
+
+
+def reasons(document: Document, before: Sequence[Kernel], after: Sequence[Kernel]) -> Sequence[str]:
+    """Why `after`'s launches take another time than `before`'s, of one document: the strongest reason first."""
+    found: Sequence[str] = _pair((document, document), (before, after), "configuration", NOISE)["why"]
+    return found
 
 
 def _groups(

@@ -16,7 +16,7 @@ from diagnose.facts.context import Context
 from diagnose.facts.launch import SHORTEST_KERNEL_US
 from diagnose.model import Evidence, Finding, Scalar
 
-RULES = ("many-small-launches", "unfused", "helper-time")
+RULES = ("many-small-launches", "unfused", "helper-time", "slow-rank")
 # What `rules list` says of those that are decided.
 
 RULE_ROWS: Mapping[str, Part] = {
@@ -31,6 +31,7 @@ RULE_ROWS: Mapping[str, Part] = {
     for name, title in (
         ("many-small-launches", "Many small launches in a row"),
         ("helper-time", "Fills, copies and conversions outweigh the work"),
+        ("slow-rank", "One rank is slower than the others for the same kernels"),  # see `diagnose.ranks`
     )
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from diagnose.render import format as fmt
+from diagnose.render import ranks as rank_table
 from diagnose.render import view
 
 TOP = 10
@@ -25,6 +26,18 @@ def code(value: object, limit: int = 90) -> str:
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def _ranks(found: rank_table.Table | None) -> list[str]:
+    if found is None:
+        return []
+    head = ["Kernel", *(inert(label, 40) for label in found.columns), "What it says"]
+    lines = ["", "**Ranks**", "", inert(found.summary, 300), "", f"| {' | '.join(head)} |"]
+    lines.append("|---|" + "---:|" * len(found.columns) + "---|")
+    for name, cells, told in found.rows[: rank_table.SHOWN]:
+        lines.append(f"| {' | '.join((code(name), *cells, inert(told, 240)))} |")
+    lines.append(f"| {' | '.join(('all in common', *found.totals, ''))} |")
+    return [*lines, *(f"{note}" for note in ("", *(inert(note, 240) for note in found.notes)))]
 
 
 def render(document: view.Document) -> str:
@@ -70,6 +83,7 @@ def render(document: view.Document) -> str:
             lines.append(
                 f"- {inert(finding.get('severity') or 'note', 20)}: {inert(title, 160)}, {view.speedup_of(finding)}"
             )
+    lines += _ranks(rank_table.table(document))
     packs = view.packs(document)
     if packs:
         lines += ["", "Rules: " + " · ".join(inert(f"{name}; {told}" if told else name, 600) for name, told in packs)]

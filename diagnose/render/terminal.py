@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diagnose.render import format as fmt
+from diagnose.render import ranks as rank_table
 from diagnose.render import view
 from diagnose.render.ablation import tested_by
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 DETAILED = 5
@@ -65,9 +67,36 @@ class Page:
 
         self._console.print(Padding(grid, (0, 0, 0, indent), expand=False), highlight=False, markup=False)
 
+    def show(self, grid: Table, indent: int = 0) -> None:
+        """A table, indented by `indent`."""
+        from rich.padding import Padding
+
+        self._console.print(Padding(grid, (0, 0, 0, indent), expand=False), highlight=False, markup=False)
+
     def gap(self) -> None:
         """An empty line."""
         self._console.print()
+
+
+def _ranks(page: Page, found: rank_table.Table) -> None:
+    """The ranks side by side: the longest kernels, then all that they have in common."""
+    from rich.table import Table
+
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    grid.add_column(page.text("Kernel"), overflow="fold", ratio=2)
+    for label in found.columns:
+        grid.add_column(page.text(label), justify="right", no_wrap=True)
+    grid.add_column(page.text("What it says"), overflow="fold", ratio=3)
+    for name, cells, told in found.rows[: rank_table.SHOWN]:
+        grid.add_row(*map(page.text, (name, *cells, told)))
+    grid.add_row(*map(page.text, ("all in common", *found.totals, "")))
+    page.line(("Ranks", "bold"))
+    page.line(found.summary, indent=2)
+    page.show(grid, indent=2)
+    if len(found.rows) > rank_table.SHOWN:
+        page.line(f"and {view.plural(len(found.rows) - rank_table.SHOWN, 'more kernel')}, each shorter", indent=2)
+    for note in found.notes:
+        page.line(note, indent=2)
 
 
 def _verdict_line(page: Page, kernel: view.KernelView, width: int) -> None:
@@ -76,6 +105,8 @@ def _verdict_line(page: Page, kernel: view.KernelView, width: int) -> None:
     gain = kernel.win if kernel.win != fmt.NOT_MEASURED else "gain not measured"
     name = fmt.shorten(kernel.name, max(24, width - 40))
     launches = f"  n={kernel.launches:,}" if kernel.launches and kernel.launches > 1 else ""
+    if rank := view.text(kernel.data.get("rank_label")):
+        launches = f"  {rank}{launches}"
     page.line((f"{kernel.sign} ", style), (name, "bold"), launches)
     page.line(figures.strip() or "time not measured", "  ", (kernel.word, style), f"  {kernel.title}  ", (gain, "bold"),
               f" ({kernel.win_range})" if kernel.win_range else "", indent=2)  # fmt: skip
@@ -251,6 +282,10 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
             tail = f" [{finding.get('rule')}], {view.speedup_of(finding)}"
             page.line(f"{severity}: ", (title or str(finding.get("rule")), "bold"), tail, indent=2)
             _finding(page, finding, True, verbose, view.units(view.mapping(document.get("program"))))
+    compared = rank_table.table(document)
+    if compared is not None:
+        page.gap()
+        _ranks(page, compared)
     if warnings:
         page.gap()
         for warning in warnings:
