@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnose import budget, engine, facts, installed, problem, program, sections
+from diagnose import budget, engine, facts, installed, problem, program, ranks, sections
 from diagnose.bundled import bundled
 from diagnose.ceilings import library, store
 from diagnose.collect.find import find_ncu

@@ -322,6 +322,8 @@ def _kernel(
     entry["staircase"] = staircase.kernel(context, diagnosis, item.product, entry["time_share"])
     if item.sections:
         entry["sections"] = [_section(one) for one in item.sections]
+    if kernel.process is not None:
+        entry["process"] = kernel.process
     if kernel.joined:
         entry["joined"] = [{"run": one.run, "metrics": list(one.metrics)} for one in kernel.joined]
     if options.raw_metrics or options.all_facts or page:
@@ -360,7 +362,9 @@ def _identities(items: Sequence[Diagnosed], devices: Sequence[int]) -> list[Part
         key = (normalised(kernel.demangled or kernel.name), kernel.workload, shape)
         config = _hash(*key)
         occurrence = seen[config] = seen.get(config, -1) + 1
-        found.append({"id": _hash(*key, occurrence), "group": _hash(*key, kernel.run, number)})
+        # Equal launches of two processes are repeats of nothing; where a report has one, its groups stay as they were.
+        where = (kernel.run, number) if kernel.process is None else (kernel.run, number, kernel.process)
+        found.append({"id": _hash(*key, occurrence), "group": _hash(*key, *where)})
     return found
 
 

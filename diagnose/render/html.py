@@ -22,6 +22,7 @@ from diagnose import budget
 from diagnose.bundled import bundled
 from diagnose.render import ablation, geometry, jsonl, staircase, view
 from diagnose.render import format as fmt
+from diagnose.render import ranks as rank_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -441,7 +442,13 @@ def _row(kernel: view.KernelView, device: str | None) -> dict[str, Any]:
     """A table row: what it shows, and by what it is sorted and searched."""
     rules = [fmt.shorten(finding.get("rule"), 60) for finding in view.objects(kernel.data.get("findings"))]
     name = fmt.shorten(kernel.name, _NAME_IN_TABLE)
-    title = fmt.shorten(kernel.title, 120)
+    full = fmt.shorten(kernel.full_name, _QUERY)
+    tags = [f"class:{kernel.klass}", f"rule:{kernel.rule or ''}", f"sev:{kernel.severity or ''}", kernel.state]
+    if device:
+        tags.append(f"device:{fmt.shorten(device, 60).replace(' ', '-')}")
+    if label := view.text(kernel.data.get("rank_label")):
+        tags.append(label.replace("rank ", "rank:").replace(" ", "-"))
+    tags += [f"has:{rule}" for rule in dict.fromkeys(rules) if rule != kernel.rule]
     return {
         "id": kernel.id,
         "name": name,
@@ -455,6 +462,8 @@ def _row(kernel: view.KernelView, device: str | None) -> dict[str, Any]:
         "width": geometry.bar(kernel.share, 1.0) or "0%",
         "n": _count(kernel),
         "state": kernel.state,
+    """Launches and their spread, and the rank, where there are several."""
+    told = view.text(kernel.data.get("rank_label")) or ""
         "win": kernel.win,
         "range": kernel.win_range,
         "why": fmt.shorten(kernel.reason, 260),
@@ -688,3 +697,4 @@ def _title(found: list[view.KernelView], document: view.Document) -> str:
     ]
     what = sources[0] if sources else view.plural(len(found), "kernel")
     return f"{what}: why it is slow"
+        ranks=rank_table.table(document),
