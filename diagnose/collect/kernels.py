@@ -107,12 +107,14 @@ def work_of(kernel: ReferenceKernel, params: Mapping[str, int]) -> dict[str, flo
 
 
 def declared_of(kernel: ReferenceKernel, params: Mapping[str, int]) -> dict[str, Scalar]:
-    """What a user would declare of the kernel's problem: `useful_flops`, `useful_bytes`, `declared_sparse`."""
+    """What a user would declare of the problem: `useful_flops`, `useful_bytes`, `declared_sparse`, `gemm_m` …"""
     found: dict[str, Scalar] = {
         f"useful_{name}": amount for name, amount in work_of(kernel, params).items() if amount > 0
     }
     if kernel.sparse:
         found["declared_sparse"] = True
+    if kernel.family == "gemm" and {"m", "n", "k"} <= params.keys():
+        found.update({f"gemm_{name}": float(params[name]) for name in ("m", "n", "k")})
     return found
 
 
