@@ -187,7 +187,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
             return _only_kept(live, kept, state, progress)
         if chosen.names:
             expected = _launches_expected(state.survey, chosen.names)
-            selection = replace(selection, names=chosen.names, max_launches=max(expected, 1))
+            selection = replace(selection, names=chosen.names, max_launches=max(expected, live.max_launches))
             enough = expected if live.stop else None
     wanted = metric_set(live.mode, asked.metrics, parse_version(version), asked.work_declared)
     plan = Plan(
@@ -209,6 +209,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     profile = _read(collected, asked)
     state.runs.append(_run_entry("first", collected))
     warnings = [*collected.warnings, *(f"left out: {line}" for line in collected.left_out)]
+    if state.survey is not None and state.choice is not None and selection.names:
+        warnings += _not_chosen(state.choice, state.survey, live)
     ended_early = collected.interrupted or collected.timed_out
     if ended_early:
         profile = replace(profile, lost=(*profile.lost, "launches after the program was stopped"))
@@ -280,6 +282,17 @@ def _count(profile: Profile, state: _State) -> Profile:
         return profile
     profile, state.profiled = counting.counted(profile, state.survey)
     return profile
+
+
+def _not_chosen(choice: Choice, found: Survey, live: Live) -> list[str]:
+    """What the survey's choice leaves out, the longest first."""
+    if not choice.left_out or not found.total_us:
+        return []
+    share = sum(one.total_us for one in choice.left_out) / found.total_us
+    names = list(dict.fromkeys(one.name for one in choice.left_out))
+    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    line = f"left out: {len(choice.left_out)} kernels and launch configurations with {share:.1%} of the GPU time"
+    return [f"{line}, beyond --top {live.top} or --coverage {live.coverage:g}: {told}"]
 
 
 # --- the second run

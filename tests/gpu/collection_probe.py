@@ -123,7 +123,11 @@ def main() -> int:
         command = [ncu, *plain, "-f", "-o", str(report), *words, *THREE, "./loop", *SMALL]
         seconds, text = ran(command, work)
         passes = [int(n) for n in re.findall(r"(\d+) pass(?:es)?\s*$", text, re.MULTILINE)]
-        found[name] = {"passes": passes, "seconds": round(seconds, 2), "bytes": report.stat().st_size if report.exists() else 0}
+        found[name] = {
+            "passes": passes,
+            "seconds": round(seconds, 2),
+            "bytes": report.stat().st_size if report.exists() else 0,
+        }
         print(f"{name}: {found[name]}", flush=True)
         for line in text.splitlines():
             if "ERROR" in line or "Failed" in line:
@@ -133,14 +137,39 @@ def main() -> int:
 
     # --- a survey by ncu
     for steps in ("1", "5"):
-        seconds, text = ran([ncu, *plain, "--cache-control", "none", "-f", "-o", str(work / "s"), "--metrics", "gpu__time_duration.sum", "./loop", "--steps", steps], work)
+        seconds, text = ran(
+            [
+                ncu,
+                *plain,
+                "--cache-control",
+                "none",
+                "-f",
+                "-o",
+                str(work / "s"),
+                "--metrics",
+                "gpu__time_duration.sum",
+                "./loop",
+                "--steps",
+                steps,
+            ],
+            work,
+        )
         print(f"ncu survey of {text.count('==PROF== Profiling')} launches: {seconds:.2f} s", flush=True)
 
     # --- filters by name
-    for base, expression in (("function", "regex:^map$"), ("mangled", "regex:^(_Z3mapI3AddEvPKfS2_Pfm|_Z3mapI4GeluEvPKfS2_Pfm|_Z3mapI5ClampEvPKfS2_Pfm)$"), ("demangled", "regex:^void map<(Add|Gelu)>")):
+    for base, expression in (
+        ("function", "regex:^map$"),
+        ("mangled", "regex:^(_Z3mapI3AddEvPKfS2_Pfm|_Z3mapI4GeluEvPKfS2_Pfm|_Z3mapI5ClampEvPKfS2_Pfm)$"),
+        ("demangled", "regex:^void map<(Add|Gelu)>"),
+    ):
         words = ["--kernel-name-base", base, "--filter-mode", "per-launch-config", "--kernel-id", f"::{expression}:1"]
         seconds, text = ran([ncu, *plain, *words, "--metrics", "gpu__time_duration.sum", "./loop", *SMALL], work)
-        print(f"base {base} {expression}:", *re.findall(r"^==PROF== Profiling.*|^ERROR.*|^==ERROR.*", text, re.MULTILINE), sep="\n   ", flush=True)
+        print(
+            f"base {base} {expression}:",
+            *re.findall(r"^==PROF== Profiling.*|^ERROR.*|^==ERROR.*", text, re.MULTILINE),
+            sep="\n   ",
+            flush=True,
+        )
         print(*re.findall(r"^ +\S.*\(\d+, \d+, \d+\)x.*", text, re.MULTILINE), sep="\n   ", flush=True)
     return 0
 
