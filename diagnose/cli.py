@@ -118,6 +118,9 @@ def job(
     launch_count: int = typer.Option(None, "--launch-count", metavar="N", min=1, help="Only the next N launches."),
     devices: list[int] = typer.Option([], "--device", metavar="N", min=0, help="Only on this GPU (repeatable)."),
     process: str = typer.Option(None, "--process", metavar="NAME", help="Only in programs of this name."),
+    profiler_range: bool = typer.Option(
+        False, "--profiler-range", help="Only between cudaProfilerStart and cudaProfilerStop."
+    ),
     survey: str = typer.Option(
         "auto", "--survey", metavar="auto|cupti|nsys|ncu|none", help="What counts all launches first, in a run before."
     ),
@@ -187,6 +190,7 @@ def job(
             launch_count=launch_count,
             devices=tuple(devices),
             process=process,
+            profiler_range=profiler_range,
             resume=tuple(map(Path, resume)),
             studies=tuple(map(Path, studies)),
             races=tuple(map(Path, races)),

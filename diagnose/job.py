@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnose import accept, baseline, budget, config, output, problem, redact
+from diagnose.collect import launchers
 from diagnose.collect.preflight import free_paths
 from diagnose.commandline import KERNEL_PREFIX
 from diagnose.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, DiagnoseError
@@ -56,6 +57,7 @@ class Job:
     launch_skip: int = 0
     launch_count: int | None = None
     devices: tuple[int, ...] = ()
+    profiler_range: bool = False
     process: str | None = None
     resume: tuple[Path, ...] = ()
     studies: tuple[Path, ...] = ()
@@ -136,6 +138,11 @@ def _html_name(job: Job) -> Path:
     return job.html
 
 
+def _ranked(job: Job, path: Path) -> Path:
+    """The name with this process's rank, where it is one of several that profile programs: their files never meet."""
+    return launchers.ranked(path, launchers.placement()) if job.live else path
+
+
 def _files(job: Job) -> tuple[Path | None, Path | None]:
     """The HTML and the profile, under names that are free. Fails here, before anything runs, where one cannot be."""
     for path in (job.json_file, job.target_output):
@@ -143,7 +150,7 @@ def _files(job: Job) -> tuple[Path | None, Path | None]:
             output.check_target(path)
     if job.no_html and job.html is not None and not job.live:
         raise DiagnoseError("-o and --no-html exclude each other", "leave one of them out")
-    named = _html_name(job)
+    named = _ranked(job, _html_name(job))
     profile = named.with_suffix(".ncu-rep") if job.live else None
     return free_paths(None if job.no_html else named, profile)
 
@@ -171,6 +178,11 @@ def _run(job: Job) -> int:
     settings = config.load(job.config)
     gates = (*settings.fail_on, *job.fail_on)
     problem.declared(job.problem, job.useful_flops)
+    job = replace(
+        job,
+        json_file=job.json_file and _ranked(job, job.json_file),
+        target_output=job.target_output and _ranked(job, job.target_output),
+    )
     before = _baseline(job, settings, gates)
     html, profile = _files(job)
     preparation = _Preparation(job, settings, gates)
@@ -252,6 +264,7 @@ def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Pr
             skip=job.launch_skip,
             count=job.launch_count,
             devices=job.devices,
+            profiler_range=job.profiler_range,
             process=job.process,
             resume=job.resume,
         )

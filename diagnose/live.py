@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from diagnose.collect import launchers, surveying
 from diagnose.collect import survey as counting
 from diagnose.collect import surveying
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
@@ -59,6 +60,7 @@ class Live:
     skip: int = 0
     count: int | None = None
     devices: tuple[int, ...] = ()
+    profiler_range: bool = False
     process: str | None = None
     resume: tuple[Path, ...] = ()
 
@@ -72,6 +74,7 @@ class Live:
             demangled=self.demangled,
             nvtx=self.nvtx,
             devices=self.devices,
+            profiler_range=self.profiler_range,
             process=self.process,
         )
 
@@ -260,6 +263,8 @@ def _collect(
 
 def _read(collected: Collected, asked: Asked) -> Profile:
     assert collected.profile is not None
+    place = launchers.placement()
+    rank = place.rank if place is not None and place.shared else None
     profile = read_reports([collected.profile], source=asked.source, ncu=collected.ncu_path)
     runs = tuple(
         replace(
@@ -327,7 +332,7 @@ def _second_run(
         return profile, []
     metrics = tuple(dict.fromkeys(metric for kernel in open_kernels for metric in needs[kernel.index]))
     names = ", ".join(dict.fromkeys(kernel.name for kernel in open_kernels))[:200]
-    if not stdin_can_be_read_again() or any(not kernel.mangled for kernel in open_kernels):
+    if launchers.one_of_many() or not stdin_can_be_read_again() or any(not kernel.mangled for kernel in open_kernels):
         return profile, [f"not measured for {names}: {', '.join(metrics)} (diagnose --deep measures all at once)"]
     selection = replace(
         live.selection(asked.kernel),

@@ -58,6 +58,12 @@ def placement(environ: Mapping[str, str] | None = None) -> Placement | None:
     return None
 
 
+def one_of_many() -> bool:
+    """Whether this process is one of several ranks: its program meets the others', and so can run only once."""
+    place = placement()
+    return place is not None and place.shared
+
+
 def ranked(path: Path, place: Placement | None) -> Path:
     """`report-rank3.html` for `report.html`, where several ranks write; the name itself where it holds the rank."""
     if place is None or not place.shared:

@@ -117,7 +117,8 @@ class Selection:
     collectives is. `per_config` profiles each kernel once per launch configuration (name, grid, block, shared memory);
     `max_launches` caps all of them together. `skip` and `count` are a window of the launches that match, `nvtx` ncu's
     expressions of NVTX ranges, `devices` numbers of GPUs, `process` the name of the only program that is profiled.
-    `names` are the compiler's names of the only kernels, as a survey chose them.
+    `names` are the compiler's names of the only kernels, as a survey chose them. With `profiler_range` only what is
+    launched between cudaProfilerStart and cudaProfilerStop counts.
     """
 
     kernel: str | None = None
@@ -130,6 +131,7 @@ class Selection:
     devices: tuple[int, ...] = ()
     process: str | None = None
     names: tuple[str, ...] = ()
+    profiler_range: bool = False
 
     @property
     def window(self) -> bool:
@@ -149,6 +151,7 @@ class Selection:
         words += [f"--device {','.join(map(str, self.devices))}"] if self.devices else []
         words += [f"--process {self.process}"] if self.process else []
         words += ["--demangled"] if self.demangled else []
+        words += ["--profiler-range"] if self.profiler_range else []
         return tuple(words)
 
     def in_words(self) -> str:
@@ -227,6 +230,8 @@ def _launch_filter(selection: Selection, version: Version) -> list[str]:
         chosen += ["--devices", ",".join(map(str, selection.devices))]
     if selection.process:
         chosen += ["--target-processes-filter", selection.process]
+    if selection.profiler_range:
+        chosen += ["--profile-from-start", "off"]
     # Under the filter mode the count holds for each configuration; `collect` then stops at the cap of the run.
     return [*chosen, "--launch-count", str(selection.most)]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diagnose.collect import launchers
 from diagnose.collect.failures import Context, NcuLog, exit_in_words, explain_errors, explain_no_kernels, read_log
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.plan import COLLECTIVES, Plan, counts_configurations, ncu_command, selection_in_words
@@ -185,7 +186,7 @@ def _execute(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=own_group,
-                env={_STOCK_SECTIONS: "1", **os.environ},
+                env={_STOCK_SECTIONS: "1", **launchers.environment(), **os.environ},
             )
         except OSError as error:
             raise DiagnoseError(

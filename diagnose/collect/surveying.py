@@ -25,7 +25,7 @@ from pathlib import Path
 
 import platformdirs
 
-from diagnose.collect import survey
+from diagnose.collect import launchers, survey
 from diagnose.collect.find import CUDA_PLACES, is_program, parse_version
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.process import (
@@ -108,6 +108,10 @@ def _needless(options: SurveyOptions) -> str | None:
         return "--process chooses the launches"
     if chosen.window:
         return "--launch-skip or --launch-count chooses the launches"
+    if chosen.profiler_range:
+        return "--profiler-range chooses the launches"
+    if launchers.one_of_many():
+        return "one of several ranks can run its program only once"
     if options.replay in ("range", "app-range"):
         return f"--replay {options.replay} profiles ranges"
     if options.graph == "graph":
@@ -246,7 +250,7 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=own_group,
-                env={**os.environ, **environment},
+                env={**launchers.environment(), **os.environ, **environment},
             )
         except OSError as error:
             raise DiagnoseError(
