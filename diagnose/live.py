@@ -15,7 +15,6 @@ from typing import Any
 
 from diagnose.collect import launchers, surveying
 from diagnose.collect import survey as counting
-from diagnose.collect import surveying
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.host import driver_version
 from diagnose.collect.plan import COLLECTIVES, FINGERPRINT, MetricSet, Plan, Selection, metric_set
@@ -60,8 +59,8 @@ class Live:
     skip: int = 0
     count: int | None = None
     devices: tuple[int, ...] = ()
-    profiler_range: bool = False
     process: str | None = None
+    profiler_range: bool = False
     resume: tuple[Path, ...] = ()
 
     def selection(self, kernel: str | None) -> Selection:
@@ -74,8 +73,8 @@ class Live:
             demangled=self.demangled,
             nvtx=self.nvtx,
             devices=self.devices,
-            profiler_range=self.profiler_range,
             process=self.process,
+            profiler_range=self.profiler_range,
         )
 
 
@@ -263,9 +262,9 @@ def _collect(
 
 def _read(collected: Collected, asked: Asked) -> Profile:
     assert collected.profile is not None
+    profile = read_reports([collected.profile], source=asked.source, ncu=collected.ncu_path)
     place = launchers.placement()
     rank = place.rank if place is not None and place.shared else None
-    profile = read_reports([collected.profile], source=asked.source, ncu=collected.ncu_path)
     runs = tuple(
         replace(
             run,
@@ -276,6 +275,7 @@ def _read(collected: Collected, asked: Asked) -> Profile:
             target_exit=collected.target_exit,
             date=collected.date,
             driver=driver_version(),
+            rank=run.rank if run.rank is not None else rank,
         )
         for run in profile.runs
     )
