@@ -38,6 +38,7 @@ def _yes(text: str, **inputs: Scalar) -> Answer:
 
 # Below this share of time in waits for copies, more stages have nothing to win (the rule pipeline-wait starts higher).
 _EXPOSED = 0.10
+_BUSIEST = 0.9  # of its sustainable rate: near a ceiling every stage waits for it
 _MOST_BLOCKS = 4  # budgets are shown up to so many resident blocks
 
 
@@ -70,11 +71,13 @@ def stages(
     tile_bytes: int,
     options: Sequence[tuple[int, int]],
     exposed: float | None = None,
+    busiest: float | None = None,
 ) -> Answer:
     """Whether the stages of a pipeline cover the latency of its copies, and what shared memory allows.
 
     `tile_ns` is the time in which one SM works off a tile; `options` come from `stage_budget`; `exposed` is the share
-    of time in waits for copies (None: not measured, the arithmetic alone decides).
+    of time in waits for copies, `busiest` the utilization of the fullest resource (None: not measured, the arithmetic
+    alone decides).
     """
     flying = tiles_to_cover(latency_ns, tile_ns)
     needed = flying + blocks  # each resident block computes on one tile more
@@ -90,6 +93,8 @@ def stages(
     )
     if exposed is not None and exposed < _EXPOSED:
         return _no(f"{formula} Waits for copies are {exposed:.0%} of the time: they are covered.", **inputs)
+    if busiest is not None and busiest >= _BUSIEST:
+        return _no(f"{formula} One resource is busy {busiest:.0%} of the time: waiting for it is no fault.", **inputs)
     room = ", ".join(f"{b} x {s}" for b, s in options)
     budget = f" Tiles of {tile_bytes:,} bytes allow (blocks x stages) {room}." if options else ""
     # What each number of blocks would need: its share of the tiles on the way, and one in work.
@@ -102,7 +107,7 @@ def stages(
         )
         tail = " Stages cover latency only: where copies one after another take longer than the products, none helps."
         return _yes(f"{formula}{budget} {way}{tail}", **inputs)
-    others = [(b, s) for b, s in fits if b > blocks]
+    others = [(b, s) for b, s in fits if b > blocks] if blocks == 1 else []  # a second block is what a lone one lacks
     if others:
         b, s = others[0]
         return _yes(
@@ -182,6 +187,7 @@ def _fits(now: Residency) -> str:
 
 _A_REGISTERS = 4  # a thread, of one 64 x 16 (16 bit) A fragment (PTX ISA, register fragments of wgmma)
 _NARROW = 64  # where both are equal
+_FULL = 0.8  # of its sustainable rate: near its ceiling the rule tensor-compute speaks, and feeding is no question
 _FEEDING = 0.8  # of the Tensor time: beyond, reading operands is as tight as multiplying them
 
 
@@ -193,7 +199,9 @@ def operand_cycles(n: int, a_from_shared: bool) -> tuple[float, float]:
     return n / 2, (16 if a_from_shared else 0) + n / 4
 
 
-def operand_a(*, n: int, operands: str, spill_share: float | None = None) -> Answer:
+def operand_a(
+    *, n: int, operands: str, spill_share: float | None = None, tensor_utilization: float | None = None
+) -> Answer:
     """A of wgmma from shared memory (SS) or from registers (RS)."""
     tensor, shared = operand_cycles(n, a_from_shared=True)
     _, without = operand_cycles(n, a_from_shared=False)
@@ -206,6 +214,8 @@ def operand_a(*, n: int, operands: str, spill_share: float | None = None) -> Ans
         return _yes(f"{told} This is RS and it spills: SS gives those registers back.", **inputs)
     if n < _NARROW:
         return _no(f"{told} Below N = {_NARROW} the rule small-wgmma-n decides.", **inputs)
+    if tensor_utilization is not None and tensor_utilization >= _FULL:
+        return _no(f"{told} The Tensor pipe is busy {tensor_utilization:.0%} of the time: it is fed.", **inputs)
     if operands == "SS" and shared >= _FEEDING * tensor:
         return _yes(
             f"{told} This is SS: shared memory needs {shared / tensor:.0%} of the Tensor time. RS pays where one A "
@@ -229,7 +239,7 @@ def wgmma_n(
     half = f"N = {n // 2} would take {n // 4}, and reads A twice as often."
     if spill_share > 0:
         return _yes(f"{told} The kernel spills, and spilled accumulators undo what the width saves. {half}", **inputs)
-    if tensor_utilization >= 0.8:  # nothing to win by other tiles: the rule tensor-compute says so near its ceiling
+    if tensor_utilization >= _FULL:
         return _no(f"{told} The Tensor pipe is busy {tensor_utilization:.0%} of the time: the width serves.", **inputs)
     if blocks == 1 and limiter == "registers":
         return _yes(f"{told} Registers leave one block an SM, and nothing covers its waits. {half}", **inputs)

@@ -141,6 +141,7 @@ def _stages(c: Context) -> Answer:
         tile_bytes=tile,
         options=[(b, s) for b, s in options if b <= by_registers],
         exposed=sum(waits) if waits else None,
+        busiest=use,
     )
 
 
@@ -174,7 +175,9 @@ def _operand_a(c: Context) -> Answer:
     found = _wgmma(c)
     if found is None or not found.n:
         return _no("no wgmma")
-    return advice.operand_a(n=found.n, operands=found.operands, spill_share=_spilled(c))
+    return advice.operand_a(
+        n=found.n, operands=found.operands, spill_share=_spilled(c), tensor_utilization=c.value("tensor_utilization")
+    )
 
 
 def _spilled(c: Context) -> float:

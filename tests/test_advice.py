@@ -62,12 +62,13 @@ def test_two_blocks_of_two_stages_against_one_of_four() -> None:
     [
         (2, 0.04, ((1, 7), (2, 3))),  # covered: nothing waits
         (4, 0.3, ((1, 4),)),  # enough stages, and no room for another block
+        (2, 0.95, ((1, 7), (2, 3))),  # a full resource, see below
     ],
 )
 def test_stages_stay_silent(stages_now: int, exposed: float, options: tuple[tuple[int, int], ...]) -> None:
     found = advice.stages(
         latency_ns=500, tile_ns=300, blocks=1, stages_now=stages_now, tile_bytes=32 * KIB, options=options,
-        exposed=exposed,
+        exposed=exposed, busiest=0.95 if exposed > 0.9 else 0.5,
     )  # fmt: skip
     assert not found.applies and found.text
 
@@ -123,6 +124,7 @@ def test_ss_at_n_64_and_rs_that_spills() -> None:
     assert found.applies and "100%" in found.text
     found = advice.operand_a(n=128, operands="RS", spill_share=0.4)
     assert found.applies and "SS gives those registers back" in found.text
+    assert not advice.operand_a(n=64, operands="SS", tensor_utilization=0.9).applies  # it is fed as it is
     for n, operands in ((256, "SS"), (128, "RS"), (32, "SS")):
         assert not advice.operand_a(n=n, operands=operands, spill_share=0.0).applies
 
