@@ -361,6 +361,7 @@ def migration_rules(before: Architecture, target: Architecture) -> list[str]:
 
 def _head() -> list[str]:
     return [
+        *(f"<!-- article: {tag} -->" for tag in ARTICLES),
         "# Architectures",
         "",
         *_paragraph(
