@@ -24,7 +24,15 @@ import pytest
 
 from diagnose.collect import failures, find, host
 from diagnose.collect.failures import read_log
-from diagnose.collect.plan import Plan, Selection, ncu_command
+from diagnose.collect.plan import (
+    CODE_METRICS,
+    SINGLE_PASS,
+    Plan,
+    Selection,
+    kernel_expression,
+    metric_set,
+    ncu_command,
+)
 from diagnose.collect.preflight import free_paths, resolve_target
 from diagnose.collect.run import Collected, CollectOptions, collect
 from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
@@ -200,7 +208,7 @@ def test_a_launch_is_called_by_its_kernels_name() -> None:
         '==PROF== Profiling "1:7:g:2": 0%.. - 9 passes\n'
         '==ERROR== Failed to profile "g" in process 12\n==WARNING== Note: Running with unmodified GPU clocks. If not\n'
     )
-    assert [launch.name for launch in log.done] == ["f<a::b>"] and log.replaying == "g"
+    assert [launch.name for launch in log.done] == ["f"] and log.replaying == "g"
     assert log.warnings == ()
 
 
@@ -392,7 +400,8 @@ def command(plan: Plan, version: str | None = "2025.3.1.0") -> str:
 def test_the_default_command_line() -> None:
     assert command(Plan(metrics=("b", "a", "b"))) == (
         "/x/ncu --export /o/p.ncu-rep --force-overwrite --log-file /t/log --target-processes all "
-        "--filter-mode per-launch-config --kernel-id ::regex:^(?!nccl|nvshmem):1 --launch-count 50 "
+        "--kernel-name-base mangled --filter-mode per-launch-config "
+        "--kernel-id ::regex:^(?!(_ZN?[0-9]+)?(nccl|nvshmem)):1 --launch-count 50 "
         "--section LaunchStats --section Occupancy --section SourceCounters --section InstructionStats --metrics b,a "
         "--clock-control none --cache-control all --replay-mode kernel --import-source yes --apply-rules yes "
         "./app -n 1"
@@ -404,9 +413,61 @@ def test_selections() -> None:
     assert "--kernel-id ::regex:gemm|attn:1 " in command(Plan(selection=Selection("regex:gemm|attn")))
     assert "--target-processes all --kernel-id ::gemm:1 " in command(Plan(selection=Selection("gemm")), "2022.1.0.0")
     every = Plan(selection=Selection(per_config=False, max_launches=7, skip=3))
-    assert "--kernel-name regex:^(?!nccl|nvshmem) --launch-skip 3 --launch-count 7 " in command(every)
+    assert "--kernel-name regex:^(?!(_ZN?[0-9]+)?(nccl|nvshmem)) --launch-skip 3 --launch-count 7 " in command(every)
     # A colon separates the parts of --kernel-id and cannot stand in an expression there.
     assert "--kernel-name regex:(?:a|b) --launch-count 50 " in command(Plan(selection=Selection("regex:(?:a|b)")))
+
+
+def test_filters_go_to_ncu_as_they_are() -> None:
+    chosen = Selection("gemm", nvtx=("step/", "a@b"), devices=(0, 2), process="train", count=4, max_launches=9)
+    words = command(Plan(selection=chosen))
+    assert "--kernel-name gemm --nvtx --nvtx-include step/ --nvtx --nvtx-include a@b --devices 0,2 " in words
+    assert "--target-processes-filter train --launch-count 4 " in words and "--kernel-id" not in words
+    assert chosen.in_words() == (
+        "--kernel gemm, --nvtx step/, --nvtx a@b, --launch-count 4, --device 0,2, --process train"
+    )
+    whole = command(Plan(selection=Selection("regex:map<Add>", demangled=True)))
+    assert "--kernel-name-base demangled --filter-mode per-launch-config --kernel-id ::regex:map<Add>:1 " in whole
+
+
+def test_chosen_kernels_are_named_to_ncu_by_their_compilers_names() -> None:
+    """Instances of one template share the function name, by which ncu numbers launches unless told otherwise."""
+    words = command(Plan(selection=Selection("map", names=("_Z3mapI3AddEvPf", "_Z3mapI4GeluEvPf.kd"))))
+    expected = "--kernel-name-base mangled --filter-mode per-launch-config --kernel-id ::regex:^(_Z3mapI3AddEvPf|"
+    assert f"{expected}_Z3mapI4GeluEvPf\\.kd)$:1 " in words
+    many = tuple(f"_Z{n:06}{'x' * 2000}" for n in range(60))
+    assert "--kernel-id ::map:1 " in command(Plan(selection=Selection("map", names=many))), "longer than a word may be"
+
+
+def test_the_default_leaves_collectives_out_and_nothing_else() -> None:
+    pattern = kernel_expression(Selection())[1].removeprefix("regex:")
+    collective = ("_Z35ncclDevKernel_AllReduce_Sum_f32_RING", "ncclKernel", "_ZN7nvshmem3putEv", "nvshmemi_put")
+    other = ("_Z3mapI3AddEvPf", "gemm", "_ZN2at6nccl_like4copyEv", "_Z9not_nccl_v", "_ZN4mine13ncclish_helperEv")
+    assert not [name for name in collective if re.search(pattern, name)]
+    assert [name for name in other if re.search(pattern, name)] == list(other)
+
+
+WANTED = (
+    "gpu__time_duration.sum",
+    "sm__mio_inst_issued.avg.pct_of_peak_sustained_elapsed",
+    "sm__ops_path_tensor_src_int8.sum",
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio",
+)
+
+
+def test_the_set_of_a_mode() -> None:
+    adaptive = metric_set("adaptive", WANTED, (2025, 3, 1))
+    assert adaptive.metrics == ("gpu__time_duration.sum", *CODE_METRICS) and adaptive.deferred == WANTED[1:]
+    assert adaptive.sections == ("LaunchStats", "Occupancy")
+    declared = metric_set("adaptive", WANTED, (2025, 3, 1), work_declared=True)
+    assert "sm__ops_path_tensor_src_int8.sum" in declared.metrics, "padding is judged by the operations issued"
+    assert declared.deferred == (WANTED[1], WANTED[3])
+    old = metric_set("adaptive", WANTED, (2024, 1))
+    assert "SourceCounters" in old.sections and not set(CODE_METRICS) & set(old.metrics)
+    deep = metric_set("deep", WANTED, (2025, 3, 1))
+    assert deep.metrics == WANTED and "PmSampling" in deep.sections and not deep.deferred
+    single = metric_set("single-pass", WANTED, (2025, 3, 1))
+    assert single.metrics == SINGLE_PASS and single.sections == ("LaunchStats",) and not single.deferred
 
 
 def test_options_follow_the_version() -> None:

@@ -42,6 +42,8 @@ def _mangled_function(name: str) -> str | None:
     while at < len(name):
         if length := _SOURCE_NAME.match(name, at):
             end = length.end() + int(length[1])
+            if end > len(name):  # the text is no mangled name after all
+                return None
             last, at = name[length.end() : end], end
             if not nested:
                 return last
