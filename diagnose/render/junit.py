@@ -7,7 +7,7 @@ from typing import Any
 
 from diagnose import budget
 from diagnose.render import format as fmt
-from diagnose.render import view
+from diagnose.render import provenance, view
 
 
 def _told(finding: Mapping[str, Any], units: Mapping[str, str]) -> str:
@@ -89,12 +89,14 @@ def render(document: view.Document) -> str:
     totals = {key: value for key, value in counts.items() if key != "skipped"}
     root = ElementTree.Element("testsuites", {"name": "diagnose", **totals})
     suite = ElementTree.SubElement(root, "testsuite", {"name": fmt.shorten(source, 200), **counts})
-    packs = view.packs(document)
-    if packs:
+    packs, how = view.packs(document), provenance.rows(document)
+    if packs or how:
         properties = ElementTree.SubElement(suite, "properties")
         for name, told in packs:
             value = fmt.shorten(f"{name}; {told}" if told else name, 2000)
             ElementTree.SubElement(properties, "property", {"name": "rules", "value": value})
+        for name, told in how:
+            ElementTree.SubElement(properties, "property", {"name": name, "value": fmt.shorten(told, 2000)})
     suite.extend(cases)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

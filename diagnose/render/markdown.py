@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from diagnose.render import format as fmt
+from diagnose.render import provenance, view
 from diagnose.render import ranks as rank_table
-from diagnose.render import view
 
 TOP = 10
 
@@ -84,6 +84,7 @@ def render(document: view.Document) -> str:
                 f"- {inert(finding.get('severity') or 'note', 20)}: {inert(title, 160)}, {view.speedup_of(finding)}"
             )
     lines += _ranks(rank_table.table(document))
+    lines += ["", *(f"{label}: {inert(told, 600)}  " for label, told in provenance.rows(document))]
     packs = view.packs(document)
     if packs:
         lines += ["", "Rules: " + " · ".join(inert(f"{name}; {told}" if told else name, 600) for name, told in packs)]

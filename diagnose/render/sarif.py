@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from diagnose.render import format as fmt
-from diagnose.render import jsonl, view
+from diagnose.render import jsonl, provenance, view
 
 _LEVEL = {"critical": "error", "warning": "warning", "note": "note"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -162,6 +162,7 @@ def render(document: view.Document) -> str:
         "tool": {"driver": driver, **({"extensions": extensions} if extensions else {})},
         "invocations": [invocation],
         "results": results,
+        "properties": {"provenance": {label: fmt.clean(told) for label, told in provenance.rows(document)}},
         "columnKind": "unicodeCodePoints",
     }
     return (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diagnose.render import format as fmt
+from diagnose.render import provenance, view
 from diagnose.render import ranks as rank_table
-from diagnose.render import view
 from diagnose.render.ablation import tested_by
 
 if TYPE_CHECKING:
@@ -290,9 +290,11 @@ def render(document: view.Document, console: Console, verbose: bool = False) -> 
         page.gap()
         for warning in warnings:
             page.line(("warning: ", "yellow"), warning)
-    packs = view.packs(document)
-    if packs:
+    packs, how = view.packs(document), provenance.rows(document)
+    if packs or how:
         page.gap()
+    for label, told in how:
+        page.line((f"{label}: {told}", "dim"))
     for name, told in packs:
         page.line((f"rules: {name}", "dim"), (f"; {told}", "") if told else "")
 
