@@ -283,7 +283,7 @@ def cases(
     labels: Sequence[Label], packs: Sequence[Pack], progress: Callable[[str], None], *, missing_is_error: bool
 ) -> tuple[list[Case], list[str]]:
     """Reads and diagnoses every label's report; gives also the names of those without one."""
-    from diagnose.profile import read_reports
+    from diagnose.reader import read_reports
 
     here = [label for label in labels if label.report.is_file()]
     absent = [label.name for label in labels if not label.report.is_file()]

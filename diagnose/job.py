@@ -225,7 +225,7 @@ def _recorded(job: Job, settings: config.Config, preparation: _Preparation) -> R
     for word in job.target:
         if word.startswith(KERNEL_PREFIX):
             raise DiagnoseError(f"{word} stands beside recorded reports", f"diagnose {word}    (on its own)")
-    from diagnose.profile import read_reports
+    from diagnose.reader import read_reports
 
     profile = read_reports(
         [Path(word) for word in job.target],

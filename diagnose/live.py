@@ -25,7 +25,7 @@ from diagnose.collect.survey import Choice, Configuration, Survey
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 from diagnose.join import join, resumed
 from diagnose.model import Diagnosis, KernelProfile, Profile
-from diagnose.profile import read_reports
+from diagnose.reader import read_reports
 
 Progress = Callable[[str], None]
 Ask = Callable[[KernelProfile], Diagnosis]

@@ -16,7 +16,7 @@ from diagnose.api import Options, examine, load_rules
 from diagnose.bundled import bundled
 from diagnose.errors import DiagnoseError
 from diagnose.model import Profile
-from diagnose.profile import read_reports
+from diagnose.reader import read_reports
 from diagnose.report_file import is_report_name
 from diagnose.rules import MAX_PACK_BYTES, MAX_RULES, Pack
 

@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from diagnose import facts
-from diagnose import profile as profile_module
+from diagnose import reader as reader_module
 from diagnose.collect.kernels import ReferenceKernel, declared_of, load_kernels, read_manifest
 from diagnose.engine import FactEnv, diagnose_kernel
 from diagnose.facts.context import Context
 from diagnose.gpus.catalogue import ceilings, product
 from diagnose.model import Ceiling, Diagnosis, KernelProfile, Profile, SassLine, Scalar
-from diagnose.profile import read_reports
+from diagnose.reader import read_reports
 from diagnose.rules import Rule, RuleOutcome, active_rules, evaluate, load_packs
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "examples" / "reports"
 SHARED = ROOT.parent / "shared" / "reports"
 _CACHE = ROOT / ".pytest_cache" / "recorded"
-_READERS = ("model", "profile", "report_file", "report_session", "report_worker")
+_READERS = ("model", "reader", "report_file", "report_session", "report_worker")
 _SUFFIX = ".ncu-rep.xz"
 
 
@@ -104,14 +104,14 @@ def _read_here(path: Path) -> None:
     from diagnose import report_worker
 
     def in_this_process(
-        _reader: object, job: Mapping[str, object], module: profile_module._Module, _take: object
+        _reader: object, job: Mapping[str, object], module: reader_module._Module, _take: object
     ) -> object:
         if module.folder and module.folder not in sys.path:
             sys.path.insert(0, module.folder)
         report_worker.job(job, lambda: None)
-        return profile_module._Answer(None)
+        return reader_module._Answer(None)
 
-    profile_module._Reader._do = in_this_process  # type: ignore[assignment,method-assign]
+    reader_module._Reader._do = in_this_process  # type: ignore[assignment,method-assign]
     read(path)
     read.cache_clear()
     gc.collect()

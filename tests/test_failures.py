@@ -26,7 +26,7 @@ from diagnose.collect.failures import read_log
 from diagnose.collect.plan import Plan, Selection
 from diagnose.errors import EXIT_NOTHING_MEASURED
 from diagnose.model import KernelProfile, Profile
-from diagnose.profile import read_reports
+from diagnose.reader import read_reports
 from diagnose.render import terminal as terminal_renderer
 from diagnose.render import view
 from recorded import REPORTS
@@ -292,7 +292,7 @@ def test_no_speedup_is_claimed_of_kernels_of_a_few_microseconds() -> None:
 def test_numbers_do_not_depend_on_the_users_language() -> None:
     """14: they are read as numbers with their units, never from printed text."""
     code = (
-        "import sys; from pathlib import Path; from diagnose.profile import read_reports;"
+        "import sys; from pathlib import Path; from diagnose.reader import read_reports;"
         "k = read_reports([Path(sys.argv[1])]).kernels[0]; print(sorted((n, repr(v), k.units.get(n)) for n, v in"
         " k.metrics.items() if isinstance(v, float)))"
     )

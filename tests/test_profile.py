@@ -15,7 +15,7 @@ import pytest
 
 from diagnose.errors import EXIT_USAGE, DiagnoseError
 from diagnose.model import KernelProfile, Profile
-from diagnose.profile import read_reports
+from diagnose.reader import read_reports
 from test_report_file import report_bytes
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "reports"
@@ -494,13 +494,13 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
 
 @needs_reports
 def test_two_children_read_what_one_reads(gemm: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.profile._SHARED_FROM", 0)
+    monkeypatch.setattr("diagnose.reader._SHARED_FROM", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert recorded("h200-gemm.ncu-rep.xz") == gemm
 
 
 def test_a_crash_of_one_of_two_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.profile._SHARED_FROM", 0)
+    monkeypatch.setattr("diagnose.reader._SHARED_FROM", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     bad = "type('Bad', (Action,), {'metric_names': lambda self: os.abort()})('bad', {})"
     result = read_fake(tmp_path, f"return [[{PLAIN}, {bad}, {PLAIN}]]", results=3)

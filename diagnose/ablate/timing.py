@@ -109,7 +109,7 @@ def once(words: Sequence[str], source: Source, timeout_s: float) -> Timed:
 
 def _under_ncu(words: Sequence[str], source: Source, timeout_s: float) -> Timed:
     from diagnose import facts
-    from diagnose.profile import read_reports
+    from diagnose.reader import read_reports
 
     with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
         plan = Plan(

@@ -25,6 +25,8 @@ _BY_DAEMON = frozenset({"srun", "jsrun", "aprun", "flux", "sbatch", "salloc"})
 _MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "horovodrun"})
 _TORCH = frozenset({"torchrun"})
 _TORCH_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+# Set for programs that diagnose runs: `diagnose.profile` then marks its block instead of starting a second process.
+PROFILED = "DIAGNOSE_PROFILED"
 
 
 @dataclass(frozen=True)
@@ -123,4 +125,4 @@ def environment() -> dict[str, str]:
     Triton's autotuner times each configuration with dozens of launches; with its results on disk (Triton 3.3 and newer)
     only the first run of the program does that, and the profiled one launches what was chosen.
     """
-    return {"TRITON_CACHE_AUTOTUNING": "1"}
+    return {"TRITON_CACHE_AUTOTUNING": "1", PROFILED: "1"}

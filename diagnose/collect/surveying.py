@@ -321,7 +321,7 @@ def _by_nsys(options: SurveyOptions, progress: Callable[[str], None]) -> Survey:
 
 
 def _by_ncu(options: SurveyOptions, progress: Callable[[str], None]) -> Survey:
-    from diagnose.profile import read_reports  # late: it imports what only reading needs
+    from diagnose.reader import read_reports  # late: it imports what only reading needs
 
     began = time.monotonic()
     selection = replace(options.selection, per_config=False, max_launches=NCU_LAUNCHES, names=())
