@@ -47,7 +47,7 @@
   const total = body ? Number($(".ktable").getAttribute("aria-rowcount")) - 1 : 0;
   const single = total === 1;
   const state = { q: "", klass: "", sort: "time", down: true, accepted: false };
-  /** @type {{id:string,name:string,klass:string,title:string,time:number,win:number,query:string,row:HTMLElement|null,at:number}[]} */
+  /** @type {{id:string,name:string,klass:string,title:string,time:number,win:number,state:string,row:HTMLElement|null,at:number}[]} */
   let rows = [];
   let columns = null;
   let order = [];
@@ -57,28 +57,37 @@
   if (body) {
     rows = [...body.children].map((row) => ({
       id: row.dataset.id, name: $(TEXTS.name, row).textContent, klass: row.dataset.class, title: $(TEXTS.title, row).textContent,
-      time: Number(row.dataset.time), win: Number(row.dataset.win), query: row.dataset.query, state: row.dataset.state, row, at: 0,
+      time: Number(row.dataset.time), win: Number(row.dataset.win), state: row.dataset.state, row, at: 0,
     }));
     rows.forEach((item, at) => { item.at = at; });
     order = rows;
     drawn = rows.length;
   }
 
+  /** The value of a column in a row: values stand in a list, or once each (`d`) with the rows' places among them (`i`). */
+  const of = (key, at) => (Array.isArray(columns[key]) ? columns[key][at] : columns[key].d[columns[key].i[at]]);
+  /** What a filter's words are looked for in; made when asked for, as 10,000 of them are some megabytes. */
+  function searched(item) {
+    const { full, tags } = columns ? { full: of("full", item.at), tags: of("tags", item.at) } : item.row.dataset;
+    return `${item.name}\n${full}\n${tags}\n${item.title}`.toLowerCase();
+  }
+
   function rowOf(item) {
     if (item.row) return item.row;
     const row = pattern.cloneNode(true);
-    for (const [key, selector] of Object.entries(TEXTS)) $(selector, row).textContent = columns[key][item.at];
+    for (const [key, selector] of Object.entries(TEXTS)) $(selector, row).textContent = of(key, item.at);
     row.dataset.id = item.id;
     row.dataset.class = item.klass;
     row.dataset.time = item.time;
     row.dataset.win = item.win;
-    row.dataset.query = item.query;
+    row.dataset.full = of("full", item.at);
+    row.dataset.tags = of("tags", item.at);
     row.dataset.state = item.state;
     $(".st", row).textContent = WORDS[item.state] || "";
     $("a", row).setAttribute("href", "#k=" + item.id);
     $(".c-verdict .sign", row).setAttribute("class", "sign c-" + item.klass);
     $(".m", row).setAttribute("class", "m c-" + item.klass);
-    $(".m", row).setAttribute("width", columns.width[item.at]);
+    $(".m", row).setAttribute("width", of("width", item.at));
     item.row = row;
     return row;
   }
@@ -97,12 +106,17 @@
     drawn = upto;
   }
 
+  function fits(item, words) {
+    if (!words.length) return true;
+    const text = searched(item);
+    return words.every((word) => text.includes(word));
+  }
   function arrange() {
     if (!body) return;
     const wanted = state.q.toLowerCase().split(/\s+/).filter(Boolean);
     const folds = !state.accepted && !wanted.includes("accepted");
     const folded = rows.filter((item) => item.state === "accepted").length;
-    order = rows.filter((item) => !(folds && item.state === "accepted") && (!state.klass || item.klass === state.klass) && wanted.every((word) => item.query.includes(word)));
+    order = rows.filter((item) => !(folds && item.state === "accepted") && (!state.klass || item.klass === state.klass) && fits(item, wanted));
     const sign = state.down ? -1 : 1;
     const by = {
       time: (a, b) => a.time - b.time, win: (a, b) => a.win - b.win,
@@ -147,8 +161,8 @@
     columns = JSON.parse(await unpack(element));
     const front = rows;
     rows = columns.id.map((id, at) => ({
-      id, name: columns.name[at], klass: columns.klass[at], title: columns.title[at], time: columns.by_time[at], win: columns.by_win[at],
-      query: columns.query[at], state: columns.state[at], row: at < front.length ? front[at].row : null, at,
+      id, name: of("name", at), klass: of("klass", at), title: of("title", at), time: of("by_time", at), win: of("by_win", at),
+      state: of("state", at), row: at < front.length ? front[at].row : null, at,
     }));
     arrange();
   }
@@ -262,6 +276,8 @@
   async function makeCode(section) {
     const id = section.closest(".kernel").dataset.id;
     const code = JSON.parse(await unpack(await chunk(section.dataset.code)));
+    let address = 0;
+    code.lines = code.text.map((text, at) => ["0x" + (address += code.pc[at]).toString(16), text, code.file[at], code.line[at]]);
     const counts = JSON.parse(await unpack(await chunk("h-" + id)));
     const pins = new Map();
     for (const [pc, rule, role] of JSON.parse(section.dataset.pins)) pins.set(pc, [...(pins.get(pc) || []), `${role}: ${rule}`]);
@@ -349,11 +365,13 @@
     note.className = "sub";
     function drawSource(file) {
       const counted = bySource.get(file) || new Map();
-      const text = code.files[file].text;
+      const parts = code.files[file].parts; // [number of the first line, text] each; null where the report holds no text
       const full = Math.max(1, ...[...counted.values()].map((here) => here.samples));
-      const source = text === null ? null : text.split(/\r?\n/);
-      const numbers = source ? source.map((_, at) => at + 1) : [...counted.keys()].sort((a, b) => a - b);
-      note.textContent = source ? "" : "The report holds no text of this file: ncu keeps it where it is told to import source.";
+      const source = new Map();
+      for (const [first, text] of parts || []) text.split("\n").forEach((line, at) => source.set(first + at, line));
+      const numbers = parts ? [...source.keys()] : [...counted.keys()].sort((a, b) => a - b);
+      note.textContent = !parts ? "The report holds no text of this file: ncu keeps it where it is told to import source."
+        : code.files[file].cut ? "Of this long file the lines near code are here." : "";
       lines.replaceChildren(...numbers.map((number) => {
         const here = counted.get(number);
         const row = document.createElement("tr");
@@ -367,7 +385,8 @@
           link.textContent = number;
           first.append(link);
         } else first.textContent = number;
-        cell(row, source ? visible(source[number - 1].slice(0, 400)) : "", "mono pre");
+        cell(row, parts ? visible(source.get(number).slice(0, 400)) : "", "mono pre");
+        if (parts && number > 1 && !source.has(number - 1)) row.className += " cut";
         return row;
       }));
       choose.value = file;

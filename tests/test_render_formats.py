@@ -356,7 +356,12 @@ def test_code_is_packed_once_for_kernels_that_share_it(document: Document) -> No
     chunks = re.findall(r'id="(c-[0-9a-f]{12})" data-size', rendered)
     assert len(chunks) == 1 and hostile not in rendered and rendered.count(f'data-code="{chunks[0]}"') == 2
     packed = json.loads(unpacked(rendered, chunks[0]))
-    assert packed["lines"][0][1].endswith("\\u202e") and packed["files"][0]["text"] == "one\ntwo </script>"
+    assert packed["text"][0].endswith("\\u202e") and packed["files"][0]["parts"] == [[1, "one\ntwo </script>"]]
+    assert (packed["pc"], packed["file"], packed["line"]) == ([0, 16], [0, None], [2, None])
+    long = "\n".join(f"line {number}" for number in range(1, 1001))
+    cut = html._excerpts(long, {100, 130, 990})
+    assert cut["cut"] and [(first, text.count("\n") + 1) for first, text in cut["parts"]] == [(80, 71), (970, 31)]
+    assert cut["parts"][0][1].startswith("line 80\n") and cut["parts"][1][1].endswith("line 1000")
     heat = json.loads(unpacked(rendered, "h-c1"))
     assert heat == {"samples": [5, None], "executed": [32, None], "reasons": ["long scoreboard"], "stall": [0, None]}
 

@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 NOT_MEASURED = "not measured"
@@ -257,6 +258,19 @@ def clean(text: str, newlines: bool = False) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
+    return _cleaned(text, newlines) if len(text) < _KEPT_TEXT else _clean(text, newlines)
+
+
+# The texts of rules and the labels of charts come back for every kernel; names and source lines are longer or few.
+_KEPT_TEXT = 4_000
+
+
+@lru_cache(maxsize=4096)
+def _cleaned(text: str, newlines: bool) -> str:
+    return _clean(text, newlines)
+
+
+def _clean(text: str, newlines: bool) -> str:
     kept: list[str] = []
     for char in text:
         if char == "\t" or (newlines and char == "\n"):

@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 INLINE = 2
 FRONT = 20
 #: Bytes of packed kernels with all their charts; the shorter kernels beyond keep verdict, figures and findings.
-CHART_BUDGET = 3_400_000
+CHART_BUDGET = 2_800_000
 #: Raw metrics above this count are packed too.
 RAW_INLINE = 60
 #: Bytes of packed raw metrics and of packed code in one file; kernels get theirs by time until it is used.
@@ -77,11 +77,28 @@ def _held(value: object) -> Markup:
     return Markup(_WITH_UNIT.sub(r'<span class="gapless">\g<0></span>', str(escape(fmt.clean(value, newlines=True)))))
 
 
+def _spans(pairs: list[tuple[str, str]]) -> Markup:
+    """Labels and texts as spans. Here and not in the template, where 10,000 kernels' would take half a second more."""
+    from markupsafe import Markup, escape
+
+    return Markup(
+        " ".join(f"<span><b>{escape(label)}</b> {escape(fmt.shorten(text, 160))}</span>" for label, text in pairs)
+    )
+
+
 @cache
 def _environment(folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader
 
-    environment = Environment(
+    class Quick(Environment):
+        """What the templates name is nearly always a key: looked for before an attribute, it costs a quarter less."""
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            if type(obj) is dict and attribute in obj:
+                return obj[attribute]
+            return super().getattr(obj, attribute)
+
+    environment = Quick(
         loader=FileSystemLoader(folder), autoescape=True, finalize=_finalize, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
@@ -98,8 +115,18 @@ def _environment(folder: Path) -> Environment:
         dims=fmt.dims,
         weblink=_link,
         held=_held,
+        spans=_spans,
     )
+    environment.globals["told"] = _told
     return environment
+
+
+@lru_cache(maxsize=512)
+def _told(why: str | None, limitations: str | None, references: tuple[str, ...], first: bool) -> Markup:
+    """The macro `reasons` of a rule's texts: of 10,000 kernels a few dozen differ."""
+    module: Any = _environment(bundled("reports")).get_template("macros/kernel.j2").module
+    found: Markup = module.reasons(why, limitations, references, first)
+    return found
 
 
 def _hash(source: str) -> str:
@@ -273,7 +300,7 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
                 "limitations": view.text(page.get("limitations"))
                 or "; ".join(view.texts(page.get("limitations")))
                 or None,
-                "references": list(
+                "references": tuple(
                     dict.fromkeys(view.texts(finding.get("references")) + view.texts(page.get("references")))
                 ),
             }
@@ -281,17 +308,52 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
     return found
 
 
+_PC = re.compile(r"0x[0-9a-f]{1,12}")
+#: Source files longer than this many lines (a library's headers, mostly) keep only what stands near code.
+_WHOLE_FILE = 400
+_NEAR = 20
+
+
+def _excerpts(text: str | None, used: set[int]) -> dict[str, Any]:
+    """A source file as `parts` of [first line's number, text]: whole, or of a long one (`cut`) the lines near those
+    that code comes from; None where the report holds no text of it."""
+    if text is None:
+        return {"parts": None}
+    lines = re.split(r"\r?\n", text)
+    if len(lines) <= _WHOLE_FILE:
+        return {"parts": [[1, "\n".join(lines)]]}
+    parts: list[list[int]] = []
+    for number in sorted(one for one in used if 0 < one <= len(lines)):
+        first, last = max(1, number - _NEAR), min(len(lines), number + _NEAR)
+        if parts and first <= parts[-1][1] + 1:
+            parts[-1][1] = last
+        else:
+            parts.append([first, last])
+    return {"parts": [[first, "\n".join(lines[first - 1 : last])] for first, last in parts], "cut": True}
+
+
 def _code(data: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """The kernel's code for the script, as JSON: (hash of the code, code and sources, what was counted in it)."""
+    """The kernel's code for the script, as JSON: (hash of the code, code and sources, what was counted in it).
+
+    Columns pack a third smaller than rows; addresses are differences from one instruction to the next.
+    """
     code = view.mapping(data.get("code"))
-    lines = [line for line in code.get("lines") or () if isinstance(line, list | tuple) and len(line) == 7]
+    lines = [
+        line
+        for line in code.get("lines") or ()
+        if isinstance(line, list | tuple) and len(line) == 7 and _PC.fullmatch(str(line[0]))
+    ]
     if not lines:
         return None
+    used: dict[int, set[int]] = {}
+    for *_, file, line in lines:
+        if isinstance(file, int) and isinstance(line, int):
+            used.setdefault(file, set()).add(line)
     files = [
-        {"file": fmt.shorten(one.get("file"), 300), "text": one.get("text") if view.text(one.get("text")) else None}
-        for one in view.objects(code.get("files"))
+        {"file": fmt.shorten(one.get("file"), 300), **_excerpts(view.text(one.get("text")), used.get(at, set()))}
+        for at, one in enumerate(view.objects(code.get("files")))
     ]
-    text = [[pc, fmt.shorten(sass, 300), file, line] for pc, sass, _, _, _, file, line in lines]
+    addresses = [int(str(pc), 16) for pc, *_ in lines]
     reasons = sorted({stall for *_, stall, _, _ in lines if isinstance(stall, str)})
     heat = {
         "samples": [fmt.number(line[2]) for line in lines],
@@ -303,7 +365,15 @@ def _code(data: Mapping[str, Any]) -> tuple[str, str, str] | None:
     def packed(value: object) -> str:
         return json.dumps(jsonl.finite(value), ensure_ascii=False, separators=(",", ":"))
 
-    body = packed({"files": files, "lines": text})
+    body = packed(
+        {
+            "files": files,
+            "pc": [here - before for before, here in zip([0, *addresses], addresses, strict=False)],
+            "text": [fmt.shorten(line[1], 300) for line in lines],
+            "file": [line[5] for line in lines],
+            "line": [line[6] for line in lines],
+        }
+    )
     return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:12], body, packed(heat)
 
 
@@ -427,15 +497,24 @@ def _config(kernel: view.KernelView, device: str | None) -> list[tuple[str, str]
 
 
 def _index(rows: list[dict[str, Any]]) -> str:
-    """The rows of the table as columns, for the script."""
-    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    """The rows of the table as columns, for the script: a list of values, or where they repeat the values once (`d`)
+    and each row's place among them (`i`), which takes a quarter of the memory."""
+    columns: dict[str, Any] = {}
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        places: dict[object, int] = {}
+        numbers = [places.setdefault(value, len(places)) for value in values]
+        columns[key] = {"d": list(places), "i": numbers} if len(places) * 4 <= len(values) else values
     return json.dumps(columns, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _count(kernel: view.KernelView) -> str:
+    """Launches and their spread, and the rank, where there are several."""
+    told = view.text(kernel.data.get("rank_label")) or ""
     if kernel.launches is None or kernel.launches < 2:
-        return ""
-    return f"n = {kernel.launches:,}" + (f" ±{fmt.share(kernel.spread)}" if kernel.spread is not None else "")
+        return told
+    spread = f" ±{fmt.share(kernel.spread)}" if kernel.spread is not None else ""
+    return f"{told} n = {kernel.launches:,}{spread}".lstrip()
 
 
 def _row(kernel: view.KernelView, device: str | None) -> dict[str, Any]:
@@ -455,30 +534,20 @@ def _row(kernel: view.KernelView, device: str | None) -> dict[str, Any]:
         "klass": kernel.klass,
         "sign": kernel.sign,
         "word": kernel.word,
-        "rule": fmt.shorten(kernel.rule or "", 60),
-        "title": title,
+        "title": fmt.shorten(kernel.title, 120),
         "time": fmt.duration(kernel.total_us),
         "share": fmt.share(kernel.share) if kernel.share is not None else "",
         "width": geometry.bar(kernel.share, 1.0) or "0%",
         "n": _count(kernel),
         "state": kernel.state,
-    """Launches and their spread, and the rank, where there are several."""
-    told = view.text(kernel.data.get("rank_label")) or ""
         "win": kernel.win,
         "range": kernel.win_range,
         "why": fmt.shorten(kernel.reason, 260),
         "by_time": round(kernel.total_us, 3) if kernel.total_us is not None else -1,
         "by_win": round(kernel.win_key, 5),
-        "query": "\n".join(
-            (
-                name,
-                fmt.shorten(kernel.full_name, _QUERY),
-                f"class:{kernel.klass} rule:{kernel.rule or ''} sev:{kernel.severity or ''} {kernel.state}",
-                f"device:{fmt.shorten(device, 60).replace(' ', '-')}" if device else "",
-                " ".join(f"has:{rule}" for rule in dict.fromkeys(rules) if rule != kernel.rule),
-                title,
-            )
-        ).lower(),
+        # What is searched besides the name and the verdict.
+        "full": full if full != name else "",
+        "tags": " ".join(filter(None, tags)),
     }
 
 
@@ -571,7 +640,7 @@ def _bodies(document: view.Document, found: list[view.KernelView], macros: Any) 
             bodies.pack_raw(kernel, parts["raw_packed"])
         body = macros.kernel_part(kernel, parts)
         if packed:
-            bodies.charts_left -= bodies.pack(f"k-{kernel.id}", str(body))
+            bodies.charts_left -= bodies.pack(f"k-{kernel.id}", str(body), 6)  # level 9: 1 % smaller, a third slower
         else:
             bodies.inline.append({"kernel": kernel, "body": body})
     if bodies.names:
@@ -685,6 +754,7 @@ def render(document: view.Document) -> str:
         raw_kernels=bodies.raw_kernels,
         raw_limited=bodies.raw_kernels < len(found),
         amdahl=staircase.program(document),
+        ranks=rank_table.table(document),
         program=_findings(view.mapping(document.get("program")), view.mapping(document.get("rule_pages"))),
         provenance=_provenance(document),
         version=view.text(view.mapping(document.get("tool")).get("version")),
@@ -697,4 +767,3 @@ def _title(found: list[view.KernelView], document: view.Document) -> str:
     ]
     what = sources[0] if sources else view.plural(len(found), "kernel")
     return f"{what}: why it is slow"
-        ranks=rank_table.table(document),
