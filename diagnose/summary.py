@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html as markup
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from diagnose.render import view
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
 SHOWN = 15  # kernels of an inline table: what fits on a screen; the frames and the page have all
@@ -70,10 +71,10 @@ class Summary:
     def __str__(self) -> str:
         return self._ansi(_TEXT_WIDTH, color=False)
 
-    def __rich__(self) -> Text:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text
 
-        return Text.from_ansi(self._ansi(_TEXT_WIDTH, color=True))
+        yield Text.from_ansi(self._ansi(options.max_width, color=console.color_system is not None), end="")
 
     def _repr_html_(self) -> str:
         return _html(self.document, self.parameters)
