@@ -208,7 +208,7 @@ def kernels(run: Runs, ncu: str) -> dict[str, Any]:
 
 def filters(run: Runs) -> dict[str, Any]:
     """Each filter on the small loop: which kernels came."""
-    small = ["./loop", "--steps", "2", "--n", "1024", "--much", "16"]
+    small = ["./loop", "--steps", "2", "--n", "1024", "--much", "16", "--ranges", "1"]
     cases: dict[str, tuple[list[str], int]] = {
         "no survey": (["--survey", "none"], 0),
         "by ncu": (["--survey", "ncu", "--top", "4", "--coverage", "0.5"], 0),
@@ -220,6 +220,8 @@ def filters(run: Runs) -> dict[str, Any]:
         "window": (["--launch-skip", "10", "--launch-count", "3"], 0),
         "device": (["--device", "0", "--top", "3", "-k", "map"], 0),
         "no such device": (["--device", "7"], 3),
+        "NVTX": (["--nvtx", "later/", "-k", "reduce_rows", "--max-launches", "4"], 0),
+        "profiler range": (["--profiler-range", "-k", "reduce_rows", "--max-launches", "4"], 0),
         "process": (["--process", "loop", "-k", "softmax_rows"], 0),
         "stop": (["--stop", "-k", "softmax_rows"], 0),
         "single pass": (["--single-pass", "-k", "matmul"], 0),

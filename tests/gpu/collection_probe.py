@@ -171,6 +171,22 @@ def main() -> int:
             flush=True,
         )
         print(*re.findall(r"^ +\S.*\(\d+, \d+, \d+\)x.*", text, re.MULTILINE), sep="\n   ", flush=True)
+    # --- does ncu number launches outside of a range, too?
+    numbered = [
+        "--kernel-name-base",
+        "mangled",
+        "--filter-mode",
+        "per-launch-config",
+        "--kernel-id",
+        "::regex:sum|Sum:1",
+    ]
+    for name, words in (
+        ("nvtx", ["--nvtx", "--nvtx-include", "later/"]),
+        ("profiler", ["--profile-from-start", "off"]),
+    ):
+        command = [ncu, *plain, *words, *numbered, "--metrics", "gpu__time_duration.sum", "./loop", *SMALL[2:]]
+        _, text = ran([*command, "--steps", "3", "--ranges", "1"], work)
+        print(f"{name}:", *re.findall(r"^==PROF== Profiling.*|^==WARNING==.*", text, re.MULTILINE), sep="\n   ")
     return 0
 
 

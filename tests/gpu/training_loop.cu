@@ -1,6 +1,10 @@
 // A program like a training loop, for tests/gpu/collection.py: --steps times the same 50 launches of 30 kernels, most of which are instances
 // of four templates, as in PyTorch: their function name and launch configuration are the same, only their template argument differs.
-// Every kernel is checked once against the host, on fresh random inputs.
+// Every kernel is checked once against the host, on fresh random inputs. With --ranges 1, every step but the first is an NVTX range "later"
+// between cudaProfilerStart and cudaProfilerStop.
+#include <cuda_profiler_api.h>
+#include <nvtx3/nvToolsExt.h>
+
 #include "../../kernels/common.cuh"
 
 // --- one value in, one out, a pair in: the host computes the same functors
@@ -208,7 +212,7 @@ int main(int argc, char** argv) {
     Args args(argc, argv);
     Data d;
     int steps = int(args.get("steps", 40));
-    bool check = args.get("check", 0) != 0;
+    bool check = args.get("check", 0) != 0, ranges = args.get("ranges", 0) != 0;
     d.n = int(args.get("n", 3072));
     d.much = size_t(args.get("much", 96)) << 20;
     auto key = seed(args);
@@ -249,11 +253,19 @@ int main(int argc, char** argv) {
     }
     int launches = 0;
     for (int step = 0; step < steps; ++step) {
+        if (ranges && step == 1) {
+            CHECK_CUDA(cudaProfilerStart());
+            nvtxRangePushA("later");
+        }
         for (const Step& one : kSteps) {
             for (int i = 0; i < one.times; ++i, ++launches) one.launch(d);
         }
         CHECK_CUDA(cudaGetLastError());
         CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    if (ranges && steps > 1) {
+        nvtxRangePop();
+        CHECK_CUDA(cudaProfilerStop());
     }
     std::printf("%d launches of %zu kernels in %d steps\n", launches, std::size(kSteps), steps);
     return wrong ? 1 : 0;
