@@ -34,6 +34,7 @@ _CHOICES = {
     "--clock-control": ("none", "base"),
     "--cache-control": ("all", "none"),
     "--replay": ("kernel", "application", "range", "app-range"),
+    "--graph": ("node", "graph"),
     "--facts": ("all", "cited"),
     "--survey": ("auto", "cupti", "nsys", "ncu", "none"),
 }
@@ -138,6 +139,7 @@ def job(
     clock_control: str = typer.Option("none", "--clock-control", metavar="none|base", help="ncu's clock control."),
     cache_control: str = typer.Option("all", "--cache-control", metavar="all|none", help="all: flushed each pass."),
     replay: str = typer.Option("kernel", "--replay", metavar="MODE", help="kernel, application, range or app-range."),
+    graph: str = typer.Option("node", "--graph", metavar="node|graph", help="CUDA graphs by their kernels, or whole."),
     ncu: str = typer.Option(None, "--ncu", metavar="PATH", help="The ncu (else DIAGNOSE_NCU, PATH, CUDA's places)."),
     timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Stops after S seconds."),
     target_output: str = typer.Option(None, "--target-output", metavar="FILE", help="Keeps its output there."),
@@ -176,6 +178,7 @@ def job(
             clock_control=_chosen("--clock-control", clock_control, _CHOICES["--clock-control"]),
             cache_control=_chosen("--cache-control", cache_control, _CHOICES["--cache-control"]),
             replay=_chosen("--replay", replay, _CHOICES["--replay"]),
+            graph=_chosen("--graph", graph, _CHOICES["--graph"]),
             ncu=ncu,
             timeout_s=timeout,
             target_output=Path(target_output) if target_output else None,

@@ -44,6 +44,7 @@ class Job:
     clock_control: str = "none"
     cache_control: str = "all"
     replay: str = "kernel"
+    graph: str = "node"
     ncu: str | None = None
     timeout_s: float | None = None
     target_output: Path | None = None
@@ -253,6 +254,7 @@ def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Pr
             clock_control=job.clock_control,
             cache_control=job.cache_control,
             replay=job.replay,
+            graph=job.graph,
             target_output=job.target_output,
             mode=job.mode,
             survey=job.survey,
