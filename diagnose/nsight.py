@@ -32,20 +32,28 @@ _OWN = frozenset(
     }
 )  # fmt: skip
 _TIME = "gpu__time_duration.sum"
+_OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
 _SAME = 1e-6  # both are the same numbers of one report, one of them as a mean
 _LOOKED_AT = 20  # reports in the temporary folder, the newest first
 
 
-def nsight_metrics(options: Options | None = None) -> list[str]:
+def nsight_metrics(like: Summary | None = None, options: Options | None = None) -> list[str]:
     """The metrics to name in `@nsight.analyze.kernel(metrics=…)`, so that the rules in force have what they need.
 
     nsight-python collects by default the duration alone, of which nothing can be said. It cannot ask for sections, so
-    stalls by address are not among them.
+    stalls by address are not among them, and it fails where this ncu or GPU lacks one of the metrics: `like` is
+    anything that `diagnose.profile` or `diagnose.read` measured here, and leaves out what is not in it.
     """
     from diagnose import api
 
     asked = options if options is not None else api.Options()
-    return [*api.live_metrics(api.load_rules(asked)), "sass__inst_executed_per_opcode_with_modifier_all"]
+    wanted = api.live_metrics(api.load_rules(asked))
+    if like is None:
+        return [*wanted, _OPCODES]
+    measured = [set(kernel.metrics) for kernel in like.profile.kernels]
+    everywhere = set.intersection(*measured) if measured else set()
+    counted = all(kernel.opcodes for kernel in like.profile.kernels)
+    return [*(name for name in wanted if name in everywhere), *([_OPCODES] if counted else [])]
 
 
 def from_nsight(

@@ -24,12 +24,29 @@ import torch  # noqa: E402
 import diagnose  # noqa: E402
 
 PREFIX = "/tmp/nsight_python/"
+METRICS = Path(PREFIX) / "metrics.json"
+
+
+def one(n: int) -> None:
+    """What is measured to know the metrics of this machine."""
+    torch.rand(n, device="cuda").mul_(2.0)
+    torch.cuda.synchronize()
+
+
+def metrics() -> list[str]:
+    """Asked once: nsight-python 0.9 runs this script a second time under ncu."""
+    if not METRICS.is_file():
+        METRICS.parent.mkdir(parents=True, exist_ok=True)
+        seen = diagnose.profile(one, 1 << 20, kernel="regex:elementwise")
+        METRICS.write_text(json.dumps(diagnose.nsight_metrics(like=seen)))
+    found: list[str] = json.loads(METRICS.read_text())
+    return found
 
 
 @nsight.analyze.kernel(
     configs=[(1 << 12,), (1 << 20,), (1 << 26,)],
     runs=2,
-    metrics=diagnose.nsight_metrics(),
+    metrics=metrics() if __name__ == "__main__" else ["gpu__time_duration.sum"],
     output_prefix=PREFIX,
 )
 def scale(n: int) -> None:
@@ -49,7 +66,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     out: Path = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    Path(PREFIX).mkdir(parents=True, exist_ok=True)
+    print(len(metrics()), "metrics", flush=True)
     result: Any = scale()
     frame = result.to_dataframe()
     frame[frame["Metric"].isin(["gpu__time_duration.sum", "dram__bytes_read.sum"])].to_csv(
