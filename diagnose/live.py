@@ -18,7 +18,7 @@ from diagnose.collect import survey as counting
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.host import driver_version
 from diagnose.collect.plan import COLLECTIVES, FINGERPRINT, MetricSet, Plan, Selection, metric_set
-from diagnose.collect.preflight import resolve_target
+from diagnose.collect.preflight import little_space, resolve_target
 from diagnose.collect.process import stdin_can_be_read_again, stdin_put_back
 from diagnose.collect.run import Collected, CollectOptions, collect
 from diagnose.collect.survey import Choice, Configuration, Survey
@@ -174,6 +174,9 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     version = ncu_version(ncu) if ncu else None
     kept = _kept(live, asked, progress) if live.resume else None
     selection, state = live.selection(asked.kernel), _State()
+    if full := little_space(live.profile.parent):
+        state.notes.append(full)
+        progress(f"warning: {full}")
     try:
         _survey(words, live, asked, selection, state, progress)
     except surveying.Interrupted:
@@ -182,7 +185,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     except BaseException:
         live.profile.unlink(missing_ok=True)
         raise
-    enough = None
+    enough, expected = None, 0
     if state.survey is not None and state.choice is not None:
         chosen = _without_kept(state.choice, kept)
         if kept is not None and not chosen.chosen:
@@ -213,7 +216,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     warnings = [*collected.warnings, *(f"left out: {line}" for line in collected.left_out)]
     if state.survey is not None and state.choice is not None and selection.names:
         warnings += _not_chosen(state.choice, state.survey, live)
-    ended_early = collected.interrupted or collected.timed_out
+    ended_early = collected.interrupted or collected.timed_out or not collected.saved
+    ended_early |= bool(collected.target_exit) and collected.profiled < expected
     if ended_early:
         profile = replace(profile, lost=(*profile.lost, "launches after the program was stopped"))
         warnings += _resumable(live, state, collected)
@@ -262,7 +266,16 @@ def _collect(
 
 def _read(collected: Collected, asked: Asked) -> Profile:
     assert collected.profile is not None
-    profile = read_reports([collected.profile], source=asked.source, ncu=collected.ncu_path)
+    try:
+        profile = read_reports([collected.profile], source=asked.source, ncu=collected.ncu_path)
+    except DiagnoseError as error:
+        if collected.saved:
+            raise
+        raise DiagnoseError(
+            f"{collected.profiled} launches were profiled, and their report could not be written: {error.message}",
+            f"df -h {collected.profile.parent}    (diagnose -o DIR/report.html names a folder on another disk)",
+            EXIT_NOTHING_MEASURED,
+        ) from error
     place = launchers.placement()
     rank = place.rank if place is not None and place.shared else None
     runs = tuple(

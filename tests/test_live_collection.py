@@ -368,6 +368,43 @@ def test_ctrl_c_during_the_survey_leaves_nothing(world: World, monkeypatch: pyte
     assert not (world.folder / "out.ncu-rep").exists()
 
 
+UNSAVED = ["==ERROR== Failed to save the report to file /full/disk-full.ncu-rep"]
+
+
+def test_a_full_disk_keeps_what_reached_it(world: World) -> None:
+    world.reports["out.ncu-rep"] = kernels()[:2]
+    document = world(scenario={"after": UNSAVED, "exit": 1}).document
+    assert len(document["kernels"]) == 2 and document["partial"] is True
+    assert any("could not write the report to its end (/full/disk-full.ncu-rep)" in x for x in document["warnings"])
+    assert any("--resume" in line for line in document["warnings"])
+
+
+def test_a_program_that_dies_midway_can_be_gone_on_with(world: World) -> None:
+    first = kernels()[:3]
+    world.reports["out.ncu-rep"] = first
+    launches = [[kernel.name, 9, 1, kernel.mangled] for kernel in first]
+    document = world(body="sys.exit(3)", scenario={"program": launches}).document
+    assert document["partial"] is True and document["runs"][0]["target_exit"] == 3
+    assert any("--resume" in line for line in document["warnings"]) and (world.folder / "out.survey.json").exists()
+
+
+def test_a_report_that_a_full_disk_cut_off_is_told_as_that(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object, **__: object) -> Profile:
+        raise DiagnoseError("out.ncu-rep is truncated and holds no readable result", "copy the file again")
+
+    monkeypatch.setattr(live, "read_reports", unreadable)
+    with pytest.raises(DiagnoseError) as raised:
+        world(scenario={"after": UNSAVED, "exit": 1})
+    assert raised.value.exit_code == EXIT_NOTHING_MEASURED and raised.value.hint.startswith("df -h")
+    assert f"{len(world.rows)} launches were profiled, and their report could not be written" in raised.value.message
+
+
+def test_little_space_is_said_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 3_000_000})())
+    assert any("only 3 MB are free" in line for line in world().document["warnings"])
+    assert any(text.startswith("warning: only 3 MB") for text in world.told)
+
+
 def test_no_temporary_folder_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     place = world.folder / "tmp"
     place.mkdir()

@@ -25,6 +25,21 @@ def check_writable(folder: Path) -> None:
         ) from error
 
 
+# A report holds the module of each kernel: 0.2 to 10 MB a kernel of PyTorch, and 110 MB were seen for a handful.
+LITTLE_SPACE = 256 << 20
+
+
+def little_space(folder: Path) -> str | None:
+    """A sentence where the disk may be too full for a report; ncu loses one that it cannot write to its end."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return None
+    if free >= LITTLE_SPACE:
+        return None
+    return f"only {free / 1e6:,.0f} MB are free in {folder}: a report that does not fit is lost (-o DIR/report.html)"
+
+
 def _numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 

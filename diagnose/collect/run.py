@@ -47,7 +47,8 @@ class Collected:
     """What a live run gave. `profile` is None where it was interrupted before anything was written.
 
     `target_exit` is None where ncu did not say how the target ended. `left_out` says what was not profiled. `date` is
-    that of the start, in ISO 8601 with the zone; `seconds` the wall time of ncu.
+    that of the start, in ISO 8601 with the zone; `seconds` the wall time of ncu; `saved` is False where ncu could not
+    write the report to its end.
     """
 
     profile: Path | None
@@ -66,6 +67,7 @@ class Collected:
     date: str | None = None
     seconds: float | None = None
     passes: tuple[int, ...] = ()
+    saved: bool = True
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,10 @@ def _warnings(outcome: _Outcome, options: CollectOptions, context: Context, kept
         found.append(f"interrupted: only the {log.profiled} launches before that were profiled")
     if outcome.timed_out:
         found.append(f"stopped after {options.timeout_s:g} s (--timeout): only {log.profiled} launches were profiled")
+    if log.unsaved is not None:
+        found.append(
+            f"ncu could not write the report to its end ({log.unsaved}): is the disk full? Results are missing"
+        )
     if outcome.stalled is not None:
         found.append(f"{outcome.stalled} made no progress for {options.stall_s:g} s under replay and was stopped")
     if not stopped and kept:
@@ -312,6 +318,7 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
         replay=options.plan.replay,
         profiled=log.profiled,
         passes=tuple(launch.passes for launch in log.done if launch.passes is not None),
+        saved=log.unsaved is None,
     )
 
 
