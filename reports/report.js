@@ -283,7 +283,12 @@
     for (const [pc, rule, role] of JSON.parse(section.dataset.pins)) pins.set(pc, [...(pins.get(pc) || []), `${role}: ${rule}`]);
     const total = counts.samples.reduce((sum, n) => sum + (n || 0), 0);
     const most = Math.max(...counts.samples.map((n) => n || 0));
-    const percent = (n) => (n === null ? "" : !total ? "" : ((100 * n) / total).toFixed(n / total < 0.0995 ? 1 : 0) + " %");
+    /** A share of the samples as the page's other shares: see `percent` in diagnose/render/format.py. */
+    const percent = (n) => {
+      if (!n || !total) return "";
+      const size = (100 * n) / total;
+      return size < 0.05 ? "<0.1 %" : size.toFixed(size < 9.95 || (size >= 99.05 && size < 99.95) ? 1 : 0) + " %";
+    };
     const bySource = new Map(); // file -> line -> {samples, at: positions}
     code.lines.forEach(([, , file, line], at) => {
       if (file === null || line === null) return;
@@ -293,8 +298,9 @@
       here.at.push(at);
     });
 
+    const loop = (section.dataset.loop || "").split(" ").map(Number); // the main loop's first and last address
     // right: the instructions; runs of cold ones are folded into one row
-    const [right, into] = grid("Machine code", ["Samples", "Address", "SASS", "Waits for", "Executed"]);
+    const [right, into] = grid("Machine code", ["Samples", "Address", "Waits for", "Executed", "SASS"]);
     const drawn_ = new Map();
     function line(at) {
       const [pc, text, file, number] = code.lines[at];
@@ -302,21 +308,23 @@
       row.dataset.at = at;
       row.dataset.pc = pc;
       if (file !== null && number !== null) row.dataset.src = `${file}:${number}`;
+      if (Number(pc) >= loop[0] && Number(pc) <= loop[1]) row.className = "inloop";
       cell(row, percent(counts.samples[at]), "num heat " + heat(counts.samples[at], most));
       const link = document.createElement("a");
       link.href = `#k=${id}&sass=${pc}`;
       link.textContent = pc;
       cell(row, "").append(link);
-      const words = cell(row, text, "nowrap mono");
+      const stall = counts.stall[at];
+      cell(row, stall === null ? "" : counts.reasons[stall]);
+      cell(row, counts.executed[at] === null ? "not measured" : counts.executed[at].toLocaleString("en"), "num");
+      const words = cell(row, "", "nowrap mono");
       for (const pin of pins.get(pc) || []) {
         const tag = document.createElement("span");
         tag.className = "tag pin";
         tag.textContent = pin;
-        words.append(" ", tag);
+        words.append(tag, " ");
       }
-      const stall = counts.stall[at];
-      cell(row, stall === null ? "" : counts.reasons[stall]);
-      cell(row, counts.executed[at] === null ? "not measured" : counts.executed[at].toLocaleString("en"), "num");
+      words.append(text);
       drawn_.set(at, row);
       return row;
     }
@@ -444,6 +452,10 @@
       return row;
     }
     return {
+      /** Shows the hottest place, or where a finding points, without moving the page. */
+      first() {
+        if (places.length) go(most ? places.reduce((a, b) => ((counts.samples[b] || 0) > (counts.samples[a] || 0) ? b : a)) : places[0]);
+      },
       step(by) {
         if (!places.length) return;
         present = (present + by + places.length) % places.length;
@@ -541,7 +553,7 @@
     const button = event.target.closest && event.target.closest(".mark, .showcode");
     if (!button) return;
     if (button.classList.contains("mark")) openMark(button.closest(".finding"));
-    else showCode(button.closest(".codeview")).catch((error) => { button.textContent = `The code cannot be unpacked: ${error.message}.`; });
+    else showCode(button.closest(".codeview")).then((code) => code.first()).catch((error) => { button.textContent = `The code cannot be unpacked: ${error.message}.`; });
   });
   async function copy(text, button, label) {
     try {

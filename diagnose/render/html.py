@@ -229,9 +229,31 @@ def _hot(data: Mapping[str, Any]) -> list[dict[str, Any]]:
             "width": geometry.bar(item.get("share"), full),
             "place": _place(item),
             "anchor": view.text(item.get("pc")),
+            "cause": _cause(item),
         }
         for item in items
     ]
+
+
+def _cause(item: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The instruction that is waited for, where it is another one than the one that waits."""
+    cause = view.mapping(item.get("cause"))
+    if view.text(cause.get("pc")) is None or cause.get("pc") == item.get("pc"):
+        return None
+    return {**cause, "place": _place(cause)}
+
+
+def _main_loop(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    loop = view.mapping(data.get("main_loop"))
+    budget = view.objects(loop.get("budget"))
+    if not budget or view.text(loop.get("pc")) is None:
+        return None
+    full = max((fmt.number(item.get("share")) or 0.0 for item in budget), default=0.0)
+    rows = [
+        {**item, "label": fmt.words(item.get("category")), "width": geometry.bar(item.get("share"), full)}
+        for item in budget
+    ]
+    return {**loop, "place": _place(loop), "rows": rows}
 
 
 def _place(item: Mapping[str, Any]) -> str | None:
@@ -432,6 +454,7 @@ def _kernel(kernel: view.KernelView, pages: Mapping[str, Any], device: str | Non
         "timeline": geometry.timeline(data.get("timeline")),
         "occupancy": _occupancy(data),
         "instruction_mix": _mix(data),
+        "main_loop": _main_loop(data),
         "hot": _hot(data),
         "findings": _findings(data, pages),
         "advice": [item for item in view.objects(data.get("advice")) if view.text(item.get("text"))],
