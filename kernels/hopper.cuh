@@ -258,9 +258,10 @@ inline void driver_error(const char* what, int status) {
 }
 
 // A tensor map of up to five dimensions: sizes and box in elements, the fastest first; strides in bytes, of the dimensions after
-// the first. Elements out of bounds read as zero and are not written.
+// the first. Elements out of bounds read as zero and are not written. `l2`: what a miss brings into L2 around what is asked for.
 inline CUtensorMap tensor_map(CUtensorMapDataType type, const void* data, int rank, const uint64_t* sizes,
-                              const uint64_t* strides, const uint32_t* box, Swizzle swizzle) {
+                              const uint64_t* strides, const uint32_t* box, Swizzle swizzle,
+                              CUtensorMapL2promotion l2 = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
     using Encode = decltype(&cuTensorMapEncodeTiled);
     static Encode encode = [] {
         void* found = nullptr;
@@ -277,17 +278,17 @@ inline CUtensorMap tensor_map(CUtensorMapDataType type, const void* data, int ra
                                                         : CU_TENSOR_MAP_SWIZZLE_NONE;
     CUtensorMap map;
     CUresult status = encode(&map, type, cuuint32_t(rank), const_cast<void*>(data), sizes, strides, box, ones,
-                             CU_TENSOR_MAP_INTERLEAVE_NONE, mode, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                             CU_TENSOR_MAP_INTERLEAVE_NONE, mode, l2, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status != CUDA_SUCCESS) driver_error("cuTensorMapEncodeTiled", int(status));
     return map;
 }
 // A dense row-major matrix of `rows` x `columns`; the box's row is at most the swizzle's bytes.
 inline CUtensorMap matrix_map(CUtensorMapDataType type, int element_bytes, const void* data, uint64_t rows, uint64_t columns,
-                              uint32_t box_rows, uint32_t box_columns, Swizzle swizzle) {
+                              uint32_t box_rows, uint32_t box_columns, Swizzle swizzle,
+                              CUtensorMapL2promotion l2 = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
     const uint64_t sizes[] = {columns, rows}, strides[] = {columns * element_bytes};
     const uint32_t box[] = {box_columns, box_rows};
-    return tensor_map(type, data, 2, sizes, strides, box, swizzle);
+    return tensor_map(type, data, 2, sizes, strides, box, swizzle, l2);
 }
 
 }  // namespace hopper

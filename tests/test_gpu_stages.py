@@ -88,14 +88,14 @@ KERNEL: dict[str, Any] = {
 
 def test_smaller_sizes_leave_options_alone() -> None:
     assert corpus.arguments(KERNEL) == ["--variant", "fix", "--m", "8192", "--tile", "256", "--n", "268435456"]
-    assert corpus.arguments(KERNEL, 1024) == ["--variant", "fix", "--m", "512", "--tile", "256", "--n", "262144"]
+    assert corpus.arguments(KERNEL, 1024, 512) == ["--variant", "fix", "--m", "512", "--tile", "256", "--n", "262144"]
 
 
 def test_the_smallest_sizes_that_a_program_takes(tmp_path: Path) -> None:
     program = tmp_path / "gemm-one"
     program.write_text('#!/bin/sh\ncase "$*" in *"--m 2048 "*|*"--m 8192 "*) exit 0;; esac\nexit 1\n')
     program.chmod(0o755)
-    assert corpus.small_arguments(KERNEL, tmp_path) == corpus.arguments(KERNEL, 4)
+    assert corpus.small_arguments(KERNEL, tmp_path) == corpus.arguments(KERNEL, 4, 512)
     program.write_text("#!/bin/sh\nexit 1\n")
     assert corpus.small_arguments(KERNEL, tmp_path) == corpus.arguments(KERNEL)
 

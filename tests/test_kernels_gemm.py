@@ -105,6 +105,10 @@ def test_a_word_of_metadata_stays_while_its_product_runs(tmp_path: Path) -> None
     assert writes(even, lines[products[0] : waits[1]]) == []
     # From the end of the loop its beginning follows, then the wait of the first step.
     assert writes(odd, [*lines[products[2] : waits[1] + 1], *lines[start : waits[0]]]) == []
+    # Nor does anything but wgmma touch the sums, R24 to R151, before the last group is done.
+    done = next(at for at, line in enumerate(lines) if at > products[3] and "WARPGROUP.DEPBAR.LE gsb0, 0x0" in line)
+    used = {int(n) for line in lines[products[3] + 1 : done] for n in re.findall(r"\bR(\d+)", line)}
+    assert not used & set(range(24, 152))
 
 
 @needs_compiler

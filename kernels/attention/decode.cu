@@ -10,7 +10,7 @@
 // under way together.
 //
 // --stages 2..6: a stage is a tile of K and one of V. Up to 3 (head dimension 128) two CTAs fit on an SM, above that one.
-// --unit 1..64: tiles taken at a time.
+// --unit 1..1024: tiles taken at a time.   --l2 0|64|128|256: bytes that a miss brings into L2 around what is asked for.
 #include "check.cuh"
 #include "panels.cuh"
 
@@ -154,9 +154,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     int row_v = warp * 16 + lane % 16, chunk_v = lane / 16;
     int mine = lane / 4;  // the query head whose scores this lane holds; rows 8 to 15 of the fragments stay empty
     Ring ring{0, 0};
+    // One lane reads and tells the others: it is the one that gives the stage back.
+    auto told = [&](const int* where) { return __shfl_sync(0xffffffffu, lane == 0 ? where[ring.slot] : 0, 0); };
     barrier_wait(&shared.full[ring.slot], ring.parity);
-    for (int head = shared.head[ring.slot]; head >= 0;) {
-        int part = shared.part[ring.slot], next = head;
+    for (int head = told(shared.head); head >= 0;) {
+        int part = told(shared.part), next = head;
         unsigned done = 0;
         uint32_t query[D / 16][2];
         const __nv_bfloat16* q_row = q + size_t(head * group + min(mine, group - 1)) * D + lane % 4 * 2;
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 2)
             if (lane == 0) barrier_arrive(&shared.empty[ring.slot]);
             ring.next(stage_count);
             barrier_wait(&shared.full[ring.slot], ring.parity);
-            next = shared.head[ring.slot];
+            next = told(shared.head);
         }
 
         // The four warps of this CTA.
@@ -265,12 +267,14 @@ __global__ void __launch_bounds__(kThreads, 2)
 int main(int argc, char** argv) {
     Args args(argc, argv);
     AttentionShape shape(args, 16384, 128);
-    long long stages = args.get("stages", 3), unit = args.get("unit", 2);
+    long long stages = args.get("stages", 3), unit = args.get("unit", 8);
+    long long l2 = args.get("l2", 128);
     int runs = repeats(args);
     auto key = seed(args);
     args.done();
     require(stages >= 2 && stages <= kMaxStages, "--stages must be between 2 and 6");
-    require(unit >= 1 && unit <= 64, "--unit must be between 1 and 64");
+    require(unit >= 1 && unit <= 1024, "--unit must be between 1 and 1024");
+    require(l2 == 0 || l2 == 64 || l2 == 128 || l2 == 256, "--l2 must be 0, 64, 128 or 256");
     int s = shape.s, d = shape.d, group = shape.group(), kv_heads = shape.heads() / group;
     require(s % kTileKeys == 0, "--s must be a multiple of 64");
     require(group <= kMaxGroup, "--h must be at most 8 times --kv_heads");
@@ -301,7 +305,8 @@ int main(int argc, char** argv) {
     unsigned* counters = device_alloc<unsigned>(3 * size_t(kv_heads) + 1);
     CHECK_CUDA(cudaMemset(counters, 0, (3 * size_t(kv_heads) + 1) * sizeof(unsigned)));
     Progress progress{counters, counters + kv_heads, counters + 2 * size_t(kv_heads), counters + 3 * size_t(kv_heads)};
-    CUtensorMap map_k = panel_map(k, rows, d, kTileKeys), map_v = panel_map(v, rows, d, kTileKeys);
+    auto promotion = CUtensorMapL2promotion(l2 == 256 ? 3 : l2 / 64);  // none, 64, 128, 256 bytes
+    CUtensorMap map_k = panel_map(k, rows, d, kTileKeys, promotion), map_v = panel_map(v, rows, d, kTileKeys, promotion);
     float scale_log2 = float(1.4426950408889634 / std::sqrt(double(d)));
     auto launch = [&] {
         kernel<<<grid, kThreads, bytes>>>(map_k, map_v, q, out, parts, progress, kv_heads, tiles_a_head, int(unit), group,

@@ -11,8 +11,9 @@ using namespace hopper;
 constexpr int kPanel = 64;  // columns of a panel: 64 bf16 are the 128 bytes that one swizzle pattern spans
 
 // A map of a row-major matrix [rows][columns] of bf16 whose boxes are one panel of `box_rows` rows.
-inline CUtensorMap panel_map(const __nv_bfloat16* base, size_t rows, int columns, int box_rows) {
-    return matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, base, rows, columns, box_rows, kPanel, Swizzle::b128);
+inline CUtensorMap panel_map(const __nv_bfloat16* base, size_t rows, int columns, int box_rows,
+                             CUtensorMapL2promotion l2 = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+    return matrix_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, base, rows, columns, box_rows, kPanel, Swizzle::b128, l2);
 }
 
 // All columns of `rows` rows, `rows` being the box of the map: one copy a panel.

@@ -47,7 +47,7 @@ __device__ __forceinline__ void multiply_sparse(Ring& ring, float (&sum)[kN / 2]
     hopper::wgmma_wait<0>();
     hopper::pin(sum);
     asm volatile("xor.b32 %0, %0, %1;" : "+r"(used) : "r"(odd));
-    if (steps < 0) sum[0] = __uint_as_float(used);  // never; without a reader those uses would go
+    if (used == 0x9e3779b9u && steps < 0) __trap();  // never; without a reader those uses would go
     ring.release(previous, thread);
 }
 

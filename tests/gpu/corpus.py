@@ -33,10 +33,10 @@ ARCH_FLAGS = {
 }
 TOOLS = ("memcheck", "racecheck", "synccheck")
 # The sanitizers slow a kernel down by 10 to 1000 times; a few tiles show every role and every barrier. So every
-# parameter is divided by the first of these that the program accepts, but not below SMALLEST, which tiles and options
-# lie under.
-DIVISORS = (1024, 64, 16, 4, 2)
-SMALLEST = 512
+# parameter above OPTION (what is not is an option or the side of a tile) is divided, but not below a floor: the first
+# (divisor, floor) that the program accepts.
+OPTION = 256
+SMALLER = ((1024, 64), (64, 64), (1024, 512), (64, 512), (16, 512), (4, 512), (2, 512))
 AT_ONCE = 12  # programs under a sanitizer, whose work is mostly the host's
 
 
@@ -55,11 +55,11 @@ def slug(name: str) -> str:
     return name.replace("/", "-")
 
 
-def arguments(kernel: dict[str, Any], divisor: int = 1) -> list[str]:
+def arguments(kernel: dict[str, Any], divisor: int = 1, floor: int = 0) -> list[str]:
     """The command line at the manifest's parameters, or at smaller ones."""
     fixed = [str(a) for a in kernel.get("args") or []]
     values = {
-        key: max(value // divisor, min(value, SMALLEST)) if divisor > 1 else value
+        key: max(value // divisor, min(value, floor)) if value > OPTION else value
         for key, value in (kernel.get("params") or {}).items()
     }
     return fixed + [part for key, value in values.items() for part in (f"--{key}", str(value))]
@@ -67,8 +67,8 @@ def arguments(kernel: dict[str, Any], divisor: int = 1) -> list[str]:
 
 def small_arguments(kernel: dict[str, Any], binaries: Path) -> list[str]:
     """The smallest sizes that the program takes and is right at; its own where it takes no smaller ones."""
-    for divisor in DIVISORS:
-        smaller = arguments(kernel, divisor)
+    for divisor, floor in SMALLER:
+        smaller = arguments(kernel, divisor, floor)
         if run([f"./{slug(kernel['name'])}", *smaller, "--repeats", "0"], binaries, 30)[0] == 0:
             return smaller
     return arguments(kernel)
