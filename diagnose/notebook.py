@@ -177,6 +177,8 @@ def _function_job(function: Callable[..., Any], args: Any, kwargs: Any, warmup: 
     main = _main_file() if of_main and _shell() is None else None
     try:
         payload = pickle.dumps((function, args, kwargs)) if main or not of_main else _by_value((function, args, kwargs))
+    except DiagnoseError:
+        raise
     except Exception as error:  # pickle raises what the objects raise
         name = getattr(function, "__qualname__", repr(function))
         raise DiagnoseError(

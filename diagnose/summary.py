@@ -91,7 +91,7 @@ def read(*reports: str | Path, kernel: str | None = None, rules: Sequence[str | 
 
 def _cell(text: object, tag: str = "td", right: bool = False) -> str:
     style = "text-align:right;white-space:nowrap" if right else "text-align:left;vertical-align:top"
-    return f'<{tag} style="{style}">{markup.escape(fmt.shorten(text, 240))}</{tag}>'
+    return f'<{tag} style="{style}">{markup.escape(fmt.shorten(str(text), 240))}</{tag}>'
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[tuple[object, bool]]]) -> str:
