@@ -262,3 +262,14 @@ def test_a_gpu_without_nvlink_has_no_such_limit() -> None:
     busy = _with_link(recorded.profile("faults/stream-copy"), 300e9)
     known = {name: one for name, one in ceilings.items() if one is not None}
     assert "nvlink" not in {one.resource for one in limits.compute(facts.context(busy, known, ()))}
+
+
+def test_a_full_link_is_a_hardware_verdict() -> None:
+    full = _with_link(recorded.profile("faults/stream-copy"), 400e9)
+    slow = recorded.changed(
+        full, {name: 5.0 for name in full.metrics if name.endswith("pct_of_peak_sustained_elapsed")}
+    )
+    slow = recorded.changed(slow, {"dram__bytes_read.sum": 1e6, "dram__bytes_write.sum": 1e6})
+    found = recorded.diagnose(slow)
+    assert (found.verdict.rule, found.verdict.klass) == ("nvlink-bandwidth", "hardware"), recorded.summary(found)
+    assert recorded.diagnosis("faults/stream-copy").verdict.rule == "hbm-bandwidth"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import recorded
-from gen_unproven import REASONS, TARGET, VERDICTS, Proof, proofs, text
+from gen_unproven import LATER, REASONS, TARGET, VERDICTS, Proof, proofs, text
 from test_recorded_verdicts import KNOWN_WRONG
 
 CONTRACT = recorded.ROOT.parent / "shared" / "contract.md"
@@ -15,7 +15,8 @@ CONTRACT = recorded.ROOT.parent / "shared" / "contract.md"
 
 def test_core_pack_has_every_verdict_and_no_other() -> None:
     pack = {rule.id for rule in recorded.rules()}
-    assert set(VERDICTS) == pack, f"missing {set(VERDICTS) - pack}, beyond the contract {pack - set(VERDICTS)}"
+    known = {*VERDICTS, *LATER}
+    assert known == pack, f"missing {known - pack}, beyond the contract {pack - known}"
 
 
 @pytest.mark.skipif(not CONTRACT.is_file(), reason="the contract is not beside the clone")
@@ -28,7 +29,7 @@ def test_verdicts_are_the_contracts() -> None:
     assert not wrong, f"classes (ours, the contract's): {wrong}"
 
 
-@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("verdict", (*VERDICTS, *LATER))
 def test_verdict_is_proven_or_listed(verdict: str) -> None:
     proof: Proof = proofs()[verdict]
     numbers = f"fires on {len(proof.fires)}, refused on {len(proof.silent)}, unknown on {len(proof.open)}"

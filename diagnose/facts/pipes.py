@@ -24,7 +24,8 @@ def utilization(resource: str) -> Compute:
             if limit.resource == resource:
                 return limit.utilization
         if resource == "nvlink":
-            return 0.0 if limits.nvlink_bytes(c) == 0 else None
+            no_link = "hbm" in c.ceilings and "nvlink" not in c.ceilings  # a product that is known, and has none
+            return 0.0 if no_link or limits.nvlink_bytes(c) == 0 else None
         percentages = next(r.percentages for r in limits.RESOURCES if r.name == resource)
         if c.kernel.number(percentages[0]) == 0:
             return 0.0  # measured, and idle
