@@ -5,7 +5,7 @@ from __future__ import annotations
 import html as markup
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ SHOWN = 15  # kernels of an inline table: what fits on a screen; the frames and 
 _TEXT_WIDTH = 120
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """A diagnosis. `document` is the JSON document of `--format json`, `profile` what was read.
 
@@ -32,7 +32,7 @@ class Summary:
     """
 
     document: dict[str, Any]
-    profile: Profile = field(repr=False)
+    profile: Profile
     parameters: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -70,6 +70,8 @@ class Summary:
 
     def __str__(self) -> str:
         return self._ansi(_TEXT_WIDTH, color=False)
+
+    __repr__ = __str__  # what a shell without HTML shows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text

@@ -474,7 +474,7 @@ def test_the_real_result_class() -> None:
     columns = {"GPU": "x", "Host": "h", "ComputeClock": 1, "MemoryClock": 1, "Unit": "ns", "Kernel": "k"}
     raw = pd.DataFrame(
         [
-            {"Annotation": "a", "Value": 1.0 + run, "Metric": "gpu__time_duration.sum", "n": n, **columns}
+            {"Annotation": "a", "Value": 1.0 + run, "Metric": "gpu__time_duration.sum", **columns, "n": n}
             for n in (1, 2)
             for run in range(2)
         ]
