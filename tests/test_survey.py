@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gen_collection
 import recorded
 from diagnose.collect import survey, surveying
 from diagnose.collect.names import function_of
@@ -408,3 +409,7 @@ def test_the_library_builds_against_the_cupti_that_is_here(tmp_path: Path, monke
     assert b"InitializeInjection" in built.read_bytes()
     when = built.stat().st_mtime_ns
     assert surveying.build_injection() == built and built.stat().st_mtime_ns == when, "built once"
+
+
+def test_the_page_on_collection_is_up_to_date() -> None:
+    assert gen_collection.page() == gen_collection.PAGE.read_text("utf-8"), "python tests/gen_collection.py"

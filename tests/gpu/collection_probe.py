@@ -96,26 +96,26 @@ def main() -> int:
     least = [m for m in core if not dropped.search(m)]
     plain = ["--clock-control", "none"]
     sets = {
-        "time only": ["--metrics", "gpu__time_duration.sum"],
+        "`gpu__time_duration.sum`": ["--metrics", "gpu__time_duration.sum"],
         "section SourceCounters": ["--section", "SourceCounters"],
         "sampled stalls": ["--metrics", SAMPLED],
-        "inst_executed": ["--metrics", "inst_executed"],
-        "all by address": ["--metrics", BY_ADDRESS],
+        "`inst_executed`": ["--metrics", "inst_executed"],
+        "all six counts by address": ["--metrics", BY_ADDRESS],
         "section InstructionStats": ["--section", "InstructionStats"],
         "opcodes": ["--metrics", OPCODES],
-        "hardware: all named": ["--metrics", ",".join(metrics)],
-        "hardware: core": ["--metrics", ",".join(core)],
-        "hardware: least": ["--metrics", ",".join(least)],
-        "least + address + opcodes + samples": ["--metrics", ",".join([*least, BY_ADDRESS, OPCODES, SAMPLED])],
-        "core + sections": [
+        "hardware counters, all that rules name": ["--metrics", ",".join(metrics)],
+        "hardware counters, without the deferred": ["--metrics", ",".join(core)],
+        "hardware counters, the fewest that keep the verdicts": ["--metrics", ",".join(least)],
+        "the fewest, and by address, opcodes, samples by name": ["--metrics", ",".join([*least, BY_ADDRESS, OPCODES, SAMPLED])],
+        "without the deferred, and both sections": [
             *(w for s in ("LaunchStats", "Occupancy", "SourceCounters", "InstructionStats") for w in ("--section", s)),
             "--metrics", ",".join(core),
         ],
-        "today": [
+        "all that rules name, and both sections": [
             *(w for s in ("LaunchStats", "Occupancy", "SourceCounters", "InstructionStats") for w in ("--section", s)),
             "--metrics", ",".join(metrics),
         ],
-        "set full": ["--set", "full"],
+        "`--set full`": ["--set", "full"],
     }  # fmt: skip
     found = {}
     for name, words in sets.items():
