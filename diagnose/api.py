@@ -385,7 +385,24 @@ def diagnose_program(
         mark, notes = library.declared(options.problem, target, progress)
         declared, warnings = {**declared, **mark}, [*warnings, *notes]
     document = examine(found.profile, packs, replace(options, kernel=None), warnings, declared, found.covered_share)
+    if live.mode == "single-pass":
+        document = _of_one_pass(document)
     return Result({**document, "collection": dict(found.collection)}, found.profile, found.collected)
+
+
+def _of_one_pass(document: Document) -> Document:
+    """The document of counters that fit one pass: they show what is full, and not whether its work is needed."""
+    kernels = [
+        {**kernel, "verdict": {**kernel["verdict"], "confidence": "low"}}
+        if kernel["verdict"]["class"] == "hardware"
+        else kernel
+        for kernel in document["kernels"]
+    ]
+    told = (
+        "--single-pass: a hardware verdict says which resource is full; whether it is full of needed work, and what the "
+        "kernel waits for, was not measured"
+    )
+    return {**document, "kernels": kernels, "warnings": [*document["warnings"], told]}
 
 
 def diagnose_reference_kernel(

@@ -282,6 +282,15 @@ def test_other_modes_run_once(world: World, uncertain: None, mode: str) -> None:
     assert ("SourceCounters" in world.commands[0]) == (mode == "deep")
 
 
+def test_one_pass_is_not_certain_of_a_limit(world: World) -> None:
+    sure = world().document
+    document = world(mode="single-pass", profile=world.folder / "b.ncu-rep").document
+    hardware = [k["verdict"] for k in document["kernels"] if k["verdict"]["class"] == "hardware"]
+    assert hardware and {verdict["confidence"] for verdict in hardware} == {"low"}
+    assert {k["verdict"]["confidence"] for k in sure["kernels"]} != {"low"}
+    assert any(line.startswith("--single-pass: a hardware verdict") for line in document["warnings"])
+
+
 # --- joining
 
 
