@@ -399,8 +399,8 @@ def _of_one_pass(document: Document) -> Document:
         for kernel in document["kernels"]
     ]
     told = (
-        "--single-pass: a hardware verdict says which resource is full; whether that is needed work, and what the kernel "
-        "waits for, was not measured"
+        "--single-pass: a hardware verdict says which resource is full; whether that is needed work, and what the "
+        "kernel waits for, was not measured"
     )
     return {**document, "kernels": kernels, "warnings": [*document["warnings"], told]}
 
