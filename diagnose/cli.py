@@ -92,6 +92,9 @@ def job(
     json_file: str = typer.Option(None, "--json", metavar="FILE", help="Also writes the JSON there."),
     html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Names the HTML (diagnose-report.html)."),
     no_html: bool = typer.Option(False, "--no-html", help="Writes no HTML."),
+    report_url: str = typer.Option(
+        None, "--report-url", metavar="URL", help="Where the HTML will be served: md and sarif link there."
+    ),
     rules: list[str] = _RULES,
     config: str = _CONFIG,
     fail_on: list[str] = typer.Option(
@@ -165,6 +168,7 @@ def job(
             json_file=Path(json_file) if json_file else None,
             html=Path(html) if html else None,
             no_html=no_html,
+            report_url=report_url,
             rules=tuple(Path(one) for one in rules),
             config=Path(config) if config else None,
             fail_on=tuple(fail_on),

@@ -63,6 +63,7 @@ class Job:
     resume: tuple[Path, ...] = ()
     studies: tuple[Path, ...] = ()
     races: tuple[Path, ...] = ()
+    report_url: str | None = None
     redact: bool = False
     no_source: bool = False
     verbose: bool = False
@@ -179,6 +180,10 @@ def _run(job: Job) -> int:
     settings = config.load(job.config)
     gates = (*settings.fail_on, *job.fail_on)
     problem.declared(job.problem, job.useful_flops)
+    if job.report_url is not None:
+        from diagnose.render import links
+
+        links.checked(job.report_url)
     job = replace(
         job,
         json_file=job.json_file and _ranked(job, job.json_file),
@@ -316,13 +321,16 @@ def _deliver(
             output.to_stderr(f"warning: {warning}")
     written = None
     if html is not None:
-        from diagnose.render import html as page
+        from diagnose.render import html as renderer
 
-        written = output.write_new(html, page.render(document))
+        written = output.write_new(html, renderer.render(document))
     document = report.without_page(dict(document), job.all_facts)
     if job.json_file is not None:
         output.write_file(job.json_file, output.render(document, "json"))
-    output.print_document(document, job.form, verbose=job.verbose, color=job.color)
+    from diagnose.render import links
+
+    page = links.checked(job.report_url) or links.of_file(written, job.form, job.redact)
+    output.print_document(document, job.form, verbose=job.verbose, color=job.color, page=page)
     for line in (
         *api.gates_that_hold(document, gates),
         *api.budgets_broken(document),

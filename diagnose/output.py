@@ -58,8 +58,8 @@ def quiet_broken_pipe() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def render(document: Mapping[str, Any], form: str) -> str:
-    """The document in one of the formats but text."""
+def render(document: Mapping[str, Any], form: str, page: str | None = None) -> str:
+    """The document in one of the formats but text; `page` is the address of the HTML report, for those that link."""
     if form == "json":
         from diagnose.render import jsonl
 
@@ -71,23 +71,25 @@ def render(document: Mapping[str, Any], form: str) -> str:
     if form == "md":
         from diagnose.render import markdown
 
-        return markdown.render(document)
+        return markdown.render(document, page)
     if form == "sarif":
         from diagnose.render import sarif
 
-        return sarif.render(document)
+        return sarif.render(document, page)
     from diagnose.render import junit
 
     return junit.render(document)
 
 
-def print_document(document: Mapping[str, Any], form: str, *, verbose: bool, color: bool) -> bool:
+def print_document(
+    document: Mapping[str, Any], form: str, *, verbose: bool, color: bool, page: str | None = None
+) -> bool:
     """The document on stdout; False where its reader went away before the end."""
     from diagnose.render import terminal
 
     if form == "text":
         return show(lambda console: terminal.render(document, console, verbose), color=color)
-    return print_text(render(document, form))
+    return print_text(render(document, form, page))
 
 
 def print_text(text: str) -> bool:

@@ -17,7 +17,7 @@ import recorded
 from diagnose import accept, api, baseline, budget, cli, config, job
 from diagnose.errors import DiagnoseError
 from diagnose.model import Profile
-from diagnose.render import junit, sarif
+from diagnose.render import junit, links, sarif
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -287,12 +287,40 @@ def test_junit_holds_what_its_schema_allows_and_budgets(document: Document) -> N
     assert int(suite.get("failures", "0")) == len(list(root.iter("failure")))
 
 
+def test_formats_link_to_the_page_that_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = str(recorded.report_of("gemm/mma"))
+
+    def printed(*words: str) -> str:
+        assert cli.main([report, "-o", str(tmp_path / "a page.html"), *words]) == 0
+        return capsys.readouterr().out
+
+    sarif_ = json.loads(printed("--format", "sarif"))["runs"][0]
+    (result,) = sarif_["results"]
+    address, _, fragment = result["hostedViewerUri"].partition("#")
+    assert address == (tmp_path / "a page.html").as_uri()
+    kernel = result["properties"]["kernel"]
+    assert fragment == f"k={kernel}&f=legacy-mma"
+    assert f'id="k={kernel}&amp;f=legacy-mma"' in (tmp_path / "a page.html").read_text(encoding="utf-8")
+    assert sarif_["tool"]["driver"]["rules"][0]["helpUri"] == result["hostedViewerUri"]
+    text = printed("--format", "md")
+    name = f"{tmp_path}/a%20page-2.html"
+    assert f"[`gemm_mma`]({name}#k={kernel})" in text and f"]({name}#k={kernel}&f=legacy-mma)" in text
+    served = printed("--format", "md", "--report-url", "https://ci.example.org/x(1).html#top")
+    assert f"](https://ci.example.org/x%281%29.html#k={kernel})" in served
+    assert str(tmp_path) not in printed("--format", "sarif", "--redact")
+    assert str(tmp_path) not in printed("--format", "md", "--redact")
+    assert cli.main([report, "--report-url", "javascript:alert(1)"]) == 2
+    assert links.finding("", "a", {"rule": "acme/own"}) == "#k=a&f=acme.own"
+
+
 def test_sarif_holds_to_its_schema(document: Document) -> None:
     model = pytest.importorskip("pydantic_sarif.model", reason="pydantic-sarif is not installed")
     kernel, finding = first(document)
     marked = accept.apply(document, entries(entry(finding["rule"], kernel["name"])), TODAY)
     # Made from the public schema of SARIF 2.1.0, with unknown keys forbidden.
-    log = model.StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate_json(sarif.render(marked))
+    log = model.StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate_json(
+        sarif.render(marked, "file:///tmp/a.html")
+    )
     results = log.runs[0].results
     assert sum(bool(result.suppressions) for result in results) == 1
     assert any(result.locations[0].physicalLocation for result in results)

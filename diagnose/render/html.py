@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose import budget
 from diagnose.bundled import bundled
-from diagnose.render import ablation, geometry, jsonl, staircase, view
+from diagnose.render import ablation, geometry, jsonl, links, staircase, view
 from diagnose.render import format as fmt
 from diagnose.render import ranks as rank_table
 
@@ -302,7 +302,7 @@ def _findings(data: Mapping[str, Any], pages: Mapping[str, Any]) -> list[dict[st
         found.append(
             {
                 "rule": rule,
-                "anchor": view.safe_id(rule.replace("/", "."), "rule"),
+                "anchor": links.anchor(rule),
                 "klass": klass,
                 "sign": fmt.CLASS_SIGN[str(klass)],
                 "word": fmt.CLASS_WORD[str(klass)],

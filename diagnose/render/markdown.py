@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from diagnose.render import format as fmt
-from diagnose.render import provenance, view
+from diagnose.render import links, provenance, view
 from diagnose.render import ranks as rank_table
 
 TOP = 10
@@ -40,8 +40,13 @@ def _ranks(found: rank_table.Table | None) -> list[str]:
     return [*lines, *(f"{note}" for note in ("", *(inert(note, 240) for note in found.notes)))]
 
 
-def render(document: view.Document) -> str:
-    """The Markdown text."""
+def linked(shown: str, address: str | None) -> str:
+    """Markdown of a link to the HTML report, where there is one."""
+    return f"[{shown}]({address})" if address is not None else shown
+
+
+def render(document: view.Document, page: str | None = None) -> str:
+    """The Markdown text. `page`: the address of the HTML report, to which kernels and findings then link."""
     found = view.kernels(document)
     lines = [f"### {inert(view.summary(document, found), 400)}", ""]
     about = [
@@ -60,7 +65,8 @@ def render(document: view.Document) -> str:
         win = kernel.win + (f" ({kernel.win_range})" if kernel.win_range else "")
         rule = f", {code(kernel.rule, 50)}" if kernel.rule else ""
         verdict = f"{inert(kernel.title, 120)} ({kernel.word}{rule})"
-        cells = [kernel.sign, code(kernel.name), time, verdict, win, inert(kernel.reason, 300)]
+        name = linked(code(kernel.name), links.kernel(page, kernel.id) if page is not None else None)
+        cells = [kernel.sign, name, time, verdict, win, inert(kernel.reason, 300)]
         lines.append(f"| {' | '.join(cells)} |")
     if len(found) > TOP:
         lines += ["", f"{view.plural(len(found) - TOP, 'more kernel')} not shown, each shorter than these."]
@@ -70,8 +76,10 @@ def render(document: view.Document) -> str:
         change = view.text(view.mapping(findings[0].get("next_experiment")).get("change")) if findings else None
         if change and kernel.klass in {"implementation", "fit"}:
             expect = view.expectation(findings[0].get("next_experiment"), view.units(kernel.data))
+            address = links.finding(page, kernel.id, findings[0]) if page is not None else None
             first.append(
-                f"- {code(kernel.name)}: {inert(change, 500)}" + (f" Expect {code(expect)}." if expect else "")
+                f"- {linked(code(kernel.name), address)}: {inert(change, 500)}"
+                + (f" Expect {code(expect)}." if expect else "")
             )
     if first:
         lines += ["", "**Next experiments**", "", *first]

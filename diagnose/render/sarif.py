@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from diagnose.render import format as fmt
-from diagnose.render import jsonl, provenance, view
+from diagnose.render import jsonl, links, provenance, view
 
 _LEVEL = {"critical": "error", "warning": "warning", "note": "note"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -90,7 +90,14 @@ def _rule(rule: str, finding: Mapping[str, Any], page: Mapping[str, Any]) -> dic
     if why:
         entry["fullDescription"] = {"text": fmt.clean(why, newlines=True)[:4000]}
     help_text = "\n\n".join(
-        part for part in (why, change and f"Change: {change}", limitations and f"Not when: {limitations}") if part
+        part
+        for part in (
+            why,
+            change and f"Change: {change}",
+            limitations and f"Not when: {limitations}",
+            references and f"References: {' '.join(references)}",
+        )
+        if part
     )
     if help_text:
         entry["help"] = {"text": fmt.clean(help_text, newlines=True)[:8000]}
@@ -99,11 +106,12 @@ def _rule(rule: str, finding: Mapping[str, Any], page: Mapping[str, Any]) -> dic
     return entry
 
 
-def render(document: view.Document) -> str:
-    """The SARIF log as JSON text."""
+def render(document: view.Document, page: str | None = None) -> str:
+    """The SARIF log as JSON text. `page`: the address of the HTML report, to which results and rules then link."""
     tool, pages = view.mapping(document.get("tool")), view.mapping(document.get("rule_pages"))
     rules: dict[str, dict[str, Any]] = {}
     results: list[dict[str, Any]] = []
+    helped: dict[str, str] = {}  # where the page first tells of a rule
 
     def add(finding: Mapping[str, Any], kernel: view.KernelView | None, units: Mapping[str, str]) -> None:
         rule = view.text(finding.get("rule")) or "unnamed-rule"
@@ -127,6 +135,9 @@ def render(document: view.Document) -> str:
                 "speedup": finding.get("speedup"),
             },
         }
+        if kernel and page is not None:
+            result["hostedViewerUri"] = links.finding(page, kernel.id, finding)
+            helped.setdefault(rule, result["hostedViewerUri"])
         if kernel:
             result["properties"] |= {"kernel": kernel.id, "timeShare": kernel.share, "durationUs": kernel.duration_us}
         if finding.get("accepted"):
@@ -140,6 +151,8 @@ def render(document: view.Document) -> str:
     program = view.mapping(document.get("program"))
     for finding in view.objects(program.get("findings")):
         add(finding, None, view.units(program))
+    for rule, address in helped.items():
+        rules[rule]["helpUri"] = address
     driver: dict[str, Any] = {"name": view.text(tool.get("name")) or "diagnose", "rules": list(rules.values())}
     if view.text(tool.get("version")):
         driver["version"] = tool["version"]
