@@ -136,7 +136,16 @@ def _choose(live: Live, selection: Selection, found: Survey) -> Choice:
         ) from None
     if not any(admitted):
         raise _nothing_matches(selection, found)
-    return counting.choose(found.configurations, min(live.top, live.max_launches), live.coverage, admitted)
+    choice = counting.choose(found.configurations, min(live.top, live.max_launches), live.coverage, admitted)
+    return _within(choice, found, live.max_launches)
+
+
+def _within(choice: Choice, found: Survey, most: int) -> Choice:
+    """The choice without its shortest configurations, until what comes with the names of the others fits the cap."""
+    chosen = list(choice.chosen)
+    while len(chosen) > 1 and _launches_expected(found, [one.mangled for one in chosen]) > most:
+        chosen.pop()
+    return replace(choice, chosen=tuple(chosen), left_out=(*choice.chosen[len(chosen) :], *choice.left_out))
 
 
 def _nothing_matches(selection: Selection, found: Survey) -> DiagnoseError:
@@ -192,7 +201,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
             return _only_kept(live, kept, state, progress)
         if chosen.names:
             expected = _launches_expected(state.survey, chosen.names)
-            selection = replace(selection, names=chosen.names, max_launches=max(expected, live.max_launches))
+            selection = replace(selection, names=chosen.names)
             enough = expected if live.stop else None
     wanted = metric_set(live.mode, asked.metrics, parse_version(version), asked.work_declared)
     plan = Plan(

@@ -151,6 +151,15 @@ def test_what_the_choice_leaves_out_is_said(world: World) -> None:
     assert any(line.startswith(f"left out: {len(world.rows) - 2} kernels and launch") for line in document["warnings"])
 
 
+def test_the_cap_holds_with_what_comes_under_the_chosen_names(world: World) -> None:
+    """Another launch configuration of a chosen kernel is profiled, too: ncu's filter is by name."""
+    longest = max(world.rows, key=lambda one: one.total_us)
+    world.rows.append(replace(longest, grid=(7, 1, 1), total_us=0.1))
+    world(max_launches=2)
+    second = sorted(world.rows, key=lambda one: -one.total_us)[1]
+    assert longest.mangled in world.commands[0] and second.mangled not in world.commands[0]
+
+
 def test_without_a_survey_nothing_is_claimed_of_the_whole(world: World) -> None:
     document = world(survey="none").document
     assert document["program"]["covered_share"] is None and document["collection"]["survey"] is None

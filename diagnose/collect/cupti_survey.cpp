@@ -53,6 +53,7 @@ std::mutex mutex;
 // Never destroyed: CUPTI's own thread may still deliver records while the process runs its destructors.
 auto& rows = *new std::map<Key, Row>;
 size_t dropped = 0;
+pid_t owner = 0;  // a child by fork() has a copy of the rows, which are its parent's to write
 std::string failure;
 std::chrono::steady_clock::time_point written;
 
@@ -65,7 +66,7 @@ std::string program() {
 // The caller holds the mutex. The file appears whole: a reader sees this state or the one before.
 void write_rows(bool last) {
   const char* folder = std::getenv("DIAGNOSE_SURVEY");
-  if (folder == nullptr) return;
+  if (folder == nullptr || getpid() != owner) return;
   const std::string path = std::string(folder) + "/" + std::to_string(getpid()) + ".tsv", fresh = path + ".new";
   FILE* file = std::fopen(fresh.c_str(), "w");
   if (file == nullptr) return;
@@ -134,6 +135,7 @@ bool good(CUptiResult result, const char* what) {
 }
 
 void finish() {
+  if (getpid() != owner) return;
   cuptiActivityFlushAll(1);  // outside the lock: it calls complete()
   const std::lock_guard<std::mutex> lock(mutex);
   write_rows(true);
@@ -143,6 +145,7 @@ void finish() {
 
 // Called by the CUDA driver while a process initialises CUDA.
 extern "C" int InitializeInjection(void) {
+  owner = getpid();
   const bool started = good(cuptiActivityRegisterCallbacks(request, complete), "cuptiActivityRegisterCallbacks") &&
                        good(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "cuptiActivityEnable");
   if (started) cuptiActivityFlushPeriod(1000);  // milliseconds
