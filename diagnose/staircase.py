@@ -15,7 +15,7 @@ from diagnose.details import Part, rounded
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import competing
 from diagnose.facts.work import Operations, operations
-from diagnose.gpus.catalogue import Product
+from diagnose.gpus.catalogue import Product, architecture
 from diagnose.limits import binding
 from diagnose.model import Ceiling, Diagnosis
 
@@ -68,8 +68,9 @@ def _needed_bytes(c: Context) -> float | None:
 
 def _best_dense(c: Context, kind: str) -> Ceiling | None:
     """The fastest dense Tensor path for the type (`tensor:PATH:TYPE`)."""
-    paths = (name for name in c.ceilings if name.startswith("tensor:") and name.split(":", 2)[2] == kind)
-    dense = [c.ceilings[name] for name in paths if ":sparse-" not in name]
+    paths = architecture(c.arch).tensor if c.arch is not None else {}
+    names = [f"tensor:{path}" for path in paths if path.endswith(f":{kind}") and not path.startswith("sparse-")]
+    dense = [found for name in names if (found := c.ceilings.get(name)) is not None]
     return max(dense, key=lambda one: one.value, default=None)
 
 

@@ -79,6 +79,12 @@ def _tensor_operations(opcode: str) -> tuple[str, str, float] | None:
 
 def operations(c: Context) -> Operations | None:
     """What the kernel executed, from its opcodes, else from ncu's operation counters; None where neither is there."""
+    found = c.cached("operations", lambda: _operations(c))
+    assert found is None or isinstance(found, Operations)
+    return found
+
+
+def _operations(c: Context) -> Operations | None:
     kernel = c.kernel
     if not kernel.opcodes:
         return _counted_operations(c)
