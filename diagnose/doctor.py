@@ -106,6 +106,19 @@ def _cuobjdump() -> Check:
     return _tool("cuobjdump", "pip install nvidia-cuda-cuobjdump (reads compressed device code)", "warning")
 
 
+def _survey() -> Check:
+    from diagnose.collect import surveying  # late: it imports the collector
+
+    places, compiler = surveying.cupti_places(), surveying.compiler()
+    if places and compiler is not None:
+        return Check("survey", "ok", f"by CUPTI, {places[0][1]}, built with {compiler}")
+    lacking = "no CUPTI in CUDA's usual places" if not places else "no C++ compiler"
+    remedy = "apt-get install g++" if places else "install a CUDA toolkit, which brings CUPTI"
+    if nsys := surveying.find_nsys():
+        return Check("survey", "ok", f"by Nsight Systems, {nsys} ({lacking})")
+    return Check("survey", "warning", f"by ncu, one pass a launch ({lacking})", remedy)
+
+
 def _ncu_report() -> Check:
     remedy = "pip install 'ncu-report>=2025.3'"
     for package in ("ncu-report", "ncu_report"):
@@ -132,6 +145,7 @@ _EXAMINE: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("driver", _driver),
     ("ncu", _ncu),
     ("counter permission", _counters),
+    ("survey", _survey),
     ("nvcc", _nvcc),
     ("nvdisasm", _nvdisasm),
     ("cuobjdump", _cuobjdump),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnose import doctor
-from diagnose.collect import find, host
+from diagnose.collect import find, host, surveying
 from diagnose.doctor import Check, examine
 
 SMI = "NVIDIA H200, 580.82.07, 9.0, Disabled\n"
@@ -57,7 +57,7 @@ def test_examine_works_on_this_machine() -> None:
     checks = examine()
     names = [check.name for check in checks]
     assert names == [
-        "GPU", "driver", "ncu", "counter permission", "nvcc", "nvdisasm", "cuobjdump", "ncu-report", "container",
+        "GPU", "driver", "ncu", "counter permission", "survey", "nvcc", "nvdisasm", "cuobjdump", "ncu-report", "container",
         "Python",
     ]  # fmt: skip
     for check in checks:
@@ -73,7 +73,10 @@ def test_a_machine_that_has_everything(machine: Machine, monkeypatch: pytest.Mon
         machine.program(tool, "Cuda compilation tools, release 13.0, V13.0.88")
     machine.file("proc/driver/nvidia/params", "ResmanDebugLevel: 0\nRmProfilingAdminOnly: 0\n")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2026.3.1")
+    monkeypatch.setattr(surveying, "cupti_places", lambda: [(Path("/cuda/include"), Path("/cuda/libcupti.so.13"))])
+    monkeypatch.setattr(surveying, "compiler", lambda: Path("/usr/bin/g++"))
     checks = machine.checks()
+    assert checks["survey"].value == "by CUPTI, /cuda/libcupti.so.13, built with /usr/bin/g++"
     assert {check.status for check in checks.values()} == {"ok"}
     assert checks["GPU"].value == "NVIDIA H200 (sm_90)" and checks["driver"].value == "580.82.07"
     assert checks["ncu"].value == f"2025.3.1.0 at {ncu}" and checks["container"].value == "no"
@@ -84,6 +87,15 @@ def test_a_bare_machine(machine: Machine) -> None:
     assert {name for name, check in checks.items() if check.status == "missing"} == {"GPU", "driver", "ncu", "nvdisasm"}
     assert checks["counter permission"].status == checks["nvcc"].status == "warning"
     assert "diagnose[cuda]" in checks["nvcc"].remedy and "--ncu PATH" in checks["ncu"].remedy
+
+
+def test_what_a_survey_is_made_with(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "cupti_places", list)
+    monkeypatch.setattr(surveying, "find_nsys", lambda: Path("/opt/nsys"))
+    assert machine.checks()["survey"].value == "by Nsight Systems, /opt/nsys (no CUPTI in CUDA's usual places)"
+    monkeypatch.setattr(surveying, "find_nsys", lambda: None)
+    alone = machine.checks()["survey"]
+    assert alone.status == "warning" and alone.value.startswith("by ncu, one pass a launch") and alone.remedy
 
 
 def test_mig_and_several_gpus(machine: Machine) -> None:

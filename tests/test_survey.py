@@ -325,7 +325,7 @@ def test_a_method_that_is_not_here_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(surveying, "find_nsys", lambda: None)
     with pytest.raises(DiagnoseError, match="--survey nsys: no nsys"):
         surveying.method_for("nsys", SurveyOptions(("app",)))
-    monkeypatch.setattr(surveying, "_cupti_places", list)
+    monkeypatch.setattr(surveying, "cupti_places", list)
     monkeypatch.delenv("CUDA_INJECTION64_PATH", raising=False)
     with pytest.raises(DiagnoseError, match="--survey cupti: no CUPTI"):
         surveying.method_for("cupti", SurveyOptions(("app",)))
@@ -402,7 +402,7 @@ def test_nsys_inside_nsight_computes_tree_is_not_taken(tmp_path: Path, monkeypat
 
 
 def test_the_library_builds_against_the_cupti_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not surveying._cupti_places() or surveying._compiler() is None:
+    if not surveying.cupti_places() or surveying.compiler() is None:
         pytest.skip("no CUPTI or no C++ compiler here")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     built = surveying.build_injection()

@@ -124,7 +124,7 @@ def _needless(options: SurveyOptions) -> str | None:
 # --- CUPTI
 
 
-def _cupti_places() -> list[tuple[Path, Path]]:
+def cupti_places() -> list[tuple[Path, Path]]:
     """(folder of cupti.h, libcupti.so.N) of CUDA's toolkits and PyPI's wheels, newest first."""
     found: list[tuple[Path, Path]] = []
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -151,7 +151,8 @@ def _major(libraries: Sequence[Path]) -> Path:
     return min(libraries, key=lambda path: (len(path.name), path.name))
 
 
-def _compiler() -> Path | None:
+def compiler() -> Path | None:
+    """The C++ compiler that builds the library: CXX, else the first of the usual names on PATH."""
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         if path := shutil.which(name):
             return Path(path)
@@ -171,10 +172,10 @@ def _no_cupti() -> str | None:
 
 def build_injection() -> Path:
     """The library that the driver loads, built with this machine's C++ compiler unless the cache holds it."""
-    places, compiler = _cupti_places(), _compiler()
+    places, cxx = cupti_places(), compiler()
     if not places:
         raise DiagnoseError("no CUPTI (cupti.h and libcupti) was found in CUDA's usual places", "diagnose doctor")
-    if compiler is None:
+    if cxx is None:
         raise DiagnoseError("no C++ compiler was found (CXX, c++, g++, clang++)", "apt-get install g++")
     include, library = places[0]
     headers = (include / "cupti_activity.h").read_text("utf-8", "replace")
@@ -182,7 +183,7 @@ def build_injection() -> Path:
     if not records:
         raise DiagnoseError(f"{include}/cupti_activity.h names no record of kernels", "diagnose --survey ncu …")
     command = [
-        str(compiler), "-O2", "-std=c++17", "-shared", "-fPIC", f"-DKERNEL_RECORD=CUpti_ActivityKernel{records[-1]}",
+        str(cxx), "-O2", "-std=c++17", "-shared", "-fPIC", f"-DKERNEL_RECORD=CUpti_ActivityKernel{records[-1]}",
         str(_SOURCE), "-I", str(include), "-I", str(include.parents[2] / "include"), str(library),
         f"-Wl,-rpath,{library.parent}",
     ]  # fmt: skip
@@ -205,7 +206,7 @@ def build_injection() -> Path:
             if done.returncode or not fresh.is_file():
                 said = done.stderr.decode("utf-8", "replace")
                 cause = next((line for line in said.splitlines() if "error" in line), "no message")
-                raise DiagnoseError(f"{compiler} failed to build the survey library: {cause[:300]}", "diagnose doctor")
+                raise DiagnoseError(f"{cxx} failed to build the survey library: {cause[:300]}", "diagnose doctor")
             fresh.replace(built)  # at once, so that two builds at the same time do no harm
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DiagnoseError(
