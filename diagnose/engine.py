@@ -44,13 +44,10 @@ FALLBACK = "not-enough-data"
 # the two, below and above. From the measured gains of the fault pairs (docs/accuracy.md): four of five lie within. A
 # loss that the hardware counted (`loss: counted`) is known better than how far other code would go.
 _INTERVAL: Mapping[str | None, tuple[float, float]] = {
-    "counted": (0.35, 0.30),
-    "estimated": (0.40, 0.50),
-    None: (0.50, 0.35),
+    "counted": (0.35, 0.32),
+    "estimated": (0.60, 0.50),
+    None: (0.50, 0.40),
 }
-# An estimated remainder holds work that goes with the fault but is not attributed to it: the measured fixes leave a
-# fifth less than the bound in the median (docs/accuracy.md).
-_UNATTRIBUTED: Mapping[str | None, float] = {"estimated": 0.2}
 
 
 @dataclass(frozen=True)
@@ -127,14 +124,9 @@ def where(rule: Rule, context: Context) -> tuple[Where, ...]:
     return tuple(unique.values())
 
 
-def _with_unattributed(share: float, loss: str | None) -> float:
-    """The share with what goes with it unattributed, in proportion to the smaller of what goes and what remains."""
-    return share + _UNATTRIBUTED.get(loss, 0.0) * min(share, 1 - share)
-
-
 def _finding(outcome: RuleOutcome, at: Stakes, weight: float, context: Context) -> Finding:
     rule = outcome.rule
-    share = None if at.expected is None else min(_with_unattributed(at.expected, rule.loss) * weight, MOST)
+    share = None if at.expected is None else min(at.expected * weight, MOST)
     return Finding(
         rule=rule.id,
         klass=rule.klass,

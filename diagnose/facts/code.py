@@ -6,6 +6,7 @@ from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
+from diagnose.sass.loaded import double_data, operations_per_load
 from diagnose.sass.products import outer_product
 from diagnose.sass.routines import executed_in_routines
 from diagnose.sass.staging import staged_in_loop
@@ -162,6 +163,11 @@ def _fma_per_load(c: Context) -> float | None:
     return fma / loads if loads else 0.0
 
 
+def _operations_per_load(c: Context) -> float | None:
+    traced = operations_per_load(c.kernel.lines)
+    return traced if traced is not None else c.value("fma_per_load")
+
+
 def _outer_product(c: Context) -> float | None:
     """As the outer product of static analysis, over the instructions that execute at least a quarter as often as the
     most executed one: the inner loop. None without source counters.
@@ -226,9 +232,10 @@ def _debug_build(c: Context) -> bool | None:
         return None
     total = sum(c.kernel.opcodes.values())
     moves = mix.count(c.kernel.opcodes, "MOV")
-    # Optimised code alternates MOV with IMAD.MOV and was seen at 27 % in a fill, else under 10 %; -G builds at 50 to
-    # 61 %.
-    return moves / total > 0.40
+    # Optimised code alternates MOV with IMAD.MOV and was seen at 27 % in a fill, else under 10 %; -G builds at 33 to
+    # 61 %. They also reach global memory by generic accesses only (LD, ST), where optimised code of a kernel has LDG.
+    generic, known = mix.count(c.kernel.opcodes, "LD", "ST"), mix.count(c.kernel.opcodes, "LDG", "STG")
+    return moves / total > 0.40 or (moves / total > 0.20 and generic > 0 and known == 0)
 
 
 def _code_bytes(c: Context) -> float | None:
@@ -301,14 +308,16 @@ def _address_share(c: Context) -> float | None:
 
 
 def _has_double_data(c: Context) -> bool | None:
-    """Whether double arithmetic works on double data: 64-bit loads or stores beside DFMA, without conversions around
-    them.
-    """
+    """Whether double arithmetic works on double data: on values as they were loaded, or stored as they are."""
     if not _opcodes(c):
         return None
     double = mix.count(c.kernel.opcodes, "DFMA", "DADD", "DMUL", "DSETP", "DMMA")
     if not double:
         return False
+    traced = double_data(c.kernel.lines)
+    if traced is not None:
+        return traced
+    # Without code by address: wide accesses, and conversions that are few beside the arithmetic.
     converted = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and ".F64" in op)
     wide = sum(
         n for op, n in c.kernel.opcodes.items()
@@ -410,6 +419,14 @@ FACTS: tuple[FactDefinition, ...] = (
     ),
     FactDefinition("wgmma_per_wait", "ratio", "wgmma instructions for each wait.", _wgmma_per_wait, (), "opcodes"),
     FactDefinition("fma_per_load", "ratio", "FMA instructions for each load.", _fma_per_load, (), "opcodes"),
+    FactDefinition(
+        "operations_per_load",
+        "ratio",
+        "Arithmetic on loaded values for each load; FMA instructions where the report has no code by address.",
+        _operations_per_load,
+        (),
+        "opcodes",
+    ),
     FactDefinition(
         "fma_uses_per_loaded_value",
         "ratio",

@@ -158,7 +158,14 @@ def _bank_conflict(c: Context) -> float | None:
     # Conflicts also lengthen each access: the part of exposed shared-memory waiting that the excess replays cause.
     waiting = (c.value("exposed_shared_load") or 0.0) + (c.value("exposed_shared_store") or 0.0)
     by_latency = bounded(c, excess * waiting) or 0.0
-    return max(by_bandwidth, by_latency) if by_bandwidth is not None else None
+    if by_bandwidth is None:
+        return None
+    l1 = c.value("l1_utilization")
+    if l1 is not None and l1 < COMMON:
+        # Where the data pipe is not full, no more waiting goes than is seen at shared memory and at its queue.
+        seen = waiting + (c.value("exposed_mio_throttle") or 0.0)
+        by_bandwidth = min(by_bandwidth, (removed(c, {"l1": factor}, waits=False) or 0.0) + excess * seen)
+    return max(by_bandwidth, by_latency)
 
 
 def _spill(c: Context) -> float | None:
@@ -280,13 +287,31 @@ def _double(c: Context) -> float | None:
     return removed(c, factors)
 
 
+def _constant(c: Context) -> float | None:
+    """Waiting for constants that are served one address after another. The queue of the load/store instructions fills
+    with their replays, so its use does not bound what goes.
+    """
+    waiting = [v for v in (c.value("exposed_constant_miss"), c.value("exposed_constant")) if v is not None]
+    others = [limit.utilization for limit in competing(c) if limit.resource != "lsu"]
+    if not waiting or not others:
+        return sum(waiting) if waiting else None
+    return max(0.0, min(sum(waiting), 1 - max(others) / ACHIEVABLE))
+
+
 def _conversion(c: Context) -> float | None:
     on_sfu, share = c.value("conversions_on_sfu"), c.value("conversion_share")
     if on_sfu is None or share is None:
         return None
     # Converted by integer tricks or in packs, the same values still take issue slots: only the XU pipe is relieved.
     # Where conversions run on other pipes (F2FP), their instructions are what goes.
-    return removed(c, {"sfu": 1 - on_sfu} if on_sfu >= 0.5 else {"issue": 1 - share, "int": 1 - share})
+    if on_sfu < 0.5:
+        return removed(c, {"issue": 1 - share, "int": 1 - share})
+    # Values of less than a byte are cut out of words first, about as many instructions as are converted: a form that
+    # needs no conversion (dot products of integers, tables of pairs) needs no cutting either.
+    cut = min(share, c.value("integer_share") or 0.0)
+    if cut >= share > 0.2:
+        return removed(c, {"sfu": 1 - on_sfu, "issue": 1 - share - cut, "int": max(0.0, 1 - 2 * cut)})
+    return removed(c, {"sfu": 1 - on_sfu})
 
 
 def _narrow(c: Context) -> float | None:
@@ -523,7 +548,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "stake_constant",
         "share",
         "Time at stake if constants were read uniformly.",
-        _waiting("exposed_constant_miss", "exposed_constant"),
+        _constant,
     ),
     FactDefinition("stake_occupancy", "share", "Time at stake if more warps covered all latencies.", _under_occupied),
     FactDefinition("stake_legacy_mma", "share", "Time at stake on wgmma in place of warp-level mma.", _legacy_mma),

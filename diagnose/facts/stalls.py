@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import KernelProfile, Scalar
+from diagnose.sass.polling import polled_waits
 from diagnose.sass.waits import KINDS, Wait, by_kind, waits
 
 REASONS = (
@@ -201,6 +202,14 @@ def _source(c: Context) -> str:
     return _distribution(c)[0]
 
 
+def _exposed_polling(c: Context) -> float | None:
+    if not any(line.stalls for line in c.kernel.lines):
+        c.miss("source counters (warp samples by address)")
+        return None
+    waiting_time = _waiting_time(c)
+    return None if waiting_time is None else waiting_time * polled_waits(c.kernel.lines, kernel_waits(c))
+
+
 _COUNTED = tuple(f"smsp__average_warps_issue_stalled_{r}_per_issue_active.ratio" for r in REASONS)
 
 FACTS: tuple[FactDefinition, ...] = (
@@ -263,6 +272,14 @@ FACTS: tuple[FactDefinition, ...] = (
         _wait_kind_or_reason(("cta_barrier",), ("barrier",)),
     ),
     FactDefinition("exposed_membar", "share", "Time without issue at memory fences.", _exposed_reasons("membar")),
+    FactDefinition(
+        "exposed_polling",
+        "share",
+        "Time without issue in loops that poll a flag, and at the barrier right behind one.",
+        _exposed_polling,
+        (),
+        "lines",
+    ),
     FactDefinition("exposed_sleeping", "share", "Time without issue asleep.", _exposed_reasons("sleeping")),
     FactDefinition(
         "exposed_instruction_fetch_stall",

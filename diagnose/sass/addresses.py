@@ -86,7 +86,7 @@ def gathered_share(lines: Sequence[SassLine]) -> float | None:
             instruction = parse(line.text)
             if instruction is None:
                 continue
-            executed = line.executed or 0.0
+            executed = _lanes(line)
             kind = _ACCESS.get(instruction.base)
             if last and kind is not None:
                 counts[kind][0] += executed
@@ -111,6 +111,11 @@ def gathered_share(lines: Sequence[SassLine]) -> float | None:
                         loaded.pop(register, None)
     shares = [gathered / total for total, gathered in counts.values() if total]
     return max(shares) if shares else None
+
+
+def _lanes(line: SassLine) -> float:
+    """Executions by all lanes: a loop that few lanes go on with runs often as a warp and rarely as a lane."""
+    return line.thread_executed if line.thread_executed is not None else 32 * (line.executed or 0.0)
 
 
 def _join(marks: dict[str, float], others: Mapping[str, float]) -> None:

@@ -17,7 +17,7 @@ from diagnose.sass.text import parse
 
 _BACKWARD = re.compile(r"\b0x([0-9a-f]+)\s*;?\s*$")
 # As of the static main loop: so short around a wait, it is no loop of the algorithm.
-_SPIN = 24
+SHORT_LOOP = 24
 # An inner loop is the main one when it holds this much of what the largest loop holds; else its neighbours count too.
 _HOLDS = 0.5
 
@@ -93,20 +93,25 @@ def bodies(ordered: Sequence[SassLine]) -> list[Sequence[SassLine]]:
     return [body for at in range(len(ordered)) if (body := _body(ordered, at)) is not None]
 
 
-def _body(ordered: Sequence[SassLine], at: int) -> Sequence[SassLine] | None:
-    """The lines of the loop that the branch at `at` closes; None where it closes none, or one that only waits."""
-    line = ordered[at]
+def backward_target(line: SassLine) -> int | None:
+    """Where an executed branch goes back to; None for any other instruction."""
     parsed = parse(line.text)
     if parsed is None or parsed.base not in {"BRA", "JMP"} or not line.executed:
         return None
     target = _BACKWARD.search(line.text)
-    if target is None or int(target[1], 16) >= line.pc:
+    return int(target[1], 16) if target is not None and int(target[1], 16) < line.pc else None
+
+
+def _body(ordered: Sequence[SassLine], at: int) -> Sequence[SassLine] | None:
+    """The lines of the loop that the branch at `at` closes; None where it closes none, or one that only waits."""
+    target = backward_target(ordered[at])
+    if target is None:
         return None
     start = at
-    while start > 0 and ordered[start - 1].pc >= int(target[1], 16):
+    while start > 0 and ordered[start - 1].pc >= target:
         start -= 1
     body = ordered[start : at + 1]
-    if len(body) <= _SPIN:
+    if len(body) <= SHORT_LOOP:
         found = [one for one in (parse(other.text) for other in body) if one is not None]
         waits = any(one.base == "NANOSLEEP" or one.opcode.startswith("SYNCS.PHASECHK") for one in found)
         if waits and not any(one.base in MMA for one in found):

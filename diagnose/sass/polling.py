@@ -1,0 +1,60 @@
+"""Polling: short loops that read a flag again and again, and the barrier where a block waits for its poller. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.model import SassLine
+from diagnose.sass.executed import SHORT_LOOP, backward_target
+from diagnose.sass.text import parse
+from diagnose.sass.waits import Wait
+
+_FLAG_READS = ("LDG", "LD", "ATOM", "ATOMG")
+_STORES = frozenset({"STG", "ST", "STS", "RED", "REDG"})
+_NO_WORK = frozenset({"FENCE", "DEPBAR", "HFMA2"})  # HFMA2 of constants is a move
+_AFTER = 16  # instructions: what a block does between its one thread's polling and its own barrier is a few
+
+
+def polled_waits(lines: Sequence[SassLine], found: Sequence[Wait]) -> float:
+    """Of all waiting samples in `found`, the share (0..1) that stands in polling loops or at a barrier right behind one.
+
+    A polling loop is at most SHORT_LOOP instructions long, reads memory past the caches (.STRONG at GPU or system
+    scope), and neither stores nor computes in floating point.
+    """
+    total = sum(wait.samples for wait in found)
+    ordered = sorted(lines, key=lambda line: line.pc)
+    index = {line.pc: at for at, line in enumerate(ordered)}
+    polling: set[int] = set()
+    for at, line in enumerate(ordered):
+        target = backward_target(line)
+        first = index.get(target) if target is not None else None
+        if first is None or at - first > SHORT_LOOP or not line.executed:
+            continue
+        body = ordered[first : at + 1]
+        if any(_reads_flag(one) for one in body) and not any(_works(one) for one in body):
+            polling.update(one.pc for one in body)
+            for behind in ordered[at + 1 : at + 1 + _AFTER]:
+                if behind.text.lstrip().startswith("BAR"):
+                    polling.add(behind.pc)
+                    break
+    if not total or not polling:
+        return 0.0
+    there = [w for w in found if w.line.pc in polling or (w.cause is not None and w.cause.pc in polling)]
+    return sum(wait.samples for wait in there) / total
+
+
+def _works(line: SassLine) -> bool:
+    parsed = parse(line.text)
+    if parsed is None or parsed.base in _NO_WORK:
+        return False
+    return parsed.base in _STORES or parsed.base.startswith(("F", "H", "D"))
+
+
+def _reads_flag(line: SassLine) -> bool:
+    parsed = parse(line.text)
+    return (
+        parsed is not None
+        and parsed.base in _FLAG_READS
+        and "STRONG" in parsed.opcode
+        and ("GPU" in parsed.opcode or "SYS" in parsed.opcode)
+    )

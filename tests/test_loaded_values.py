@@ -1,0 +1,111 @@
+"""What loaded values are used for, loops that poll, and lanes that gather: on code as the compiler writes it."""
+
+import pytest
+
+from diagnose.model import SassLine
+from diagnose.sass.addresses import gathered_share
+from diagnose.sass.loaded import double_data, operations_per_load
+from diagnose.sass.polling import polled_waits
+from diagnose.sass.waits import waits
+
+
+def lines(rows, lanes=None):
+    """(text, executions[, stalls]) at 16 bytes each; `lanes` are executions by lane, else not measured."""
+    return [
+        SassLine(
+            pc=at * 16,
+            text=row[0],
+            executed=float(row[1]),
+            thread_executed=None if lanes is None else float(lanes[at]),
+            stalls=row[2] if len(row) > 2 else {},
+            not_issued=row[2] if len(row) > 2 else {},
+        )
+        for at, row in enumerate(rows)
+    ]
+
+
+def test_each_operation_on_a_loaded_value_counts_whatever_its_algebra():
+    tropical = [("LDS R4, [R2]", 64), ("LDS R5, [R3]", 64), ("VIADDMNMX R6, R4, R5, R6, PT", 64)]
+    assert operations_per_load(lines(tropical)) == 0.5
+    tile = [("LDS.128 R4, [R2]", 8), *((f"FFMA R{20 + i}, R{4 + i}, R9, R{20 + i}", 8) for i in range(4))]
+    assert operations_per_load(lines(tile)) == 4.0
+
+
+def test_arithmetic_on_other_values_and_copies_do_not_count():
+    rows = [("LDG.E R4, desc[UR4][R2.64]", 8), ("IADD3 R9, R9, 0x1, RZ", 8), ("STG.E desc[UR4][R6.64], R4", 8)]
+    assert operations_per_load(lines(rows)) == 0.0
+    assert operations_per_load([]) is None
+
+
+def test_a_value_that_was_changed_is_no_loaded_one():
+    rows = [("LDS R4, [R2]", 8), ("FMUL R4, R4, R9", 8), ("FADD R5, R4, R5", 8)]
+    assert operations_per_load(lines(rows)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "double"),
+    [
+        ([("LDG.E.64 R4, desc[UR4][R2.64]", 8), ("DFMA R6, R4, R8, R6", 8)], True),
+        ([("DADD R6, R8, R10", 8), ("STG.E.64 desc[UR4][R2.64], R6", 8)], True),
+        # Two floats in one load, widened for a double literal, and narrowed again.
+        (
+            [
+                ("LDG.E.64 R4, desc[UR4][R2.64]", 8),
+                ("F2F.F64.F32 R6, R4", 8),
+                ("DMUL R6, R6, 2", 800),
+                ("F2F.F32.F64 R8, R6", 8),
+                ("STG.E.64 desc[UR4][R2.64], R8", 8),
+            ],
+            False,
+        ),
+    ],
+)
+def test_double_data_is_loaded_or_stored_as_it_is(rows, double):
+    assert double_data(lines(rows)) is double
+
+
+def test_without_counts_double_data_is_unknown():
+    assert double_data([SassLine(pc=0, text="DADD R6, R8, R10")]) is None
+
+
+POLL = [
+    ("MEMBAR.SC.GPU", 8),
+    ("ATOMG.E.ADD.STRONG.GPU PT, RZ, desc[UR6][R2.64], R5", 8),
+    ("LDG.E.STRONG.GPU R4, desc[UR6][R2.64]", 40, {"wait": 2}),
+    ("ISETP.GE.AND P0, PT, R4, R7, PT", 40, {"long_scoreboard": 20}),
+    ("@!P0 BRA 0x20", 40),
+    ("BAR.SYNC.DEFER_BLOCKING 0x0", 64),
+    ("FADD R9, R9, R8", 64, {"barrier": 60}),
+    ("LDS R9, [R3]", 64),
+    ("FADD R9, R9, R8", 64, {"short_scoreboard": 18}),
+    ("EXIT", 64),
+]
+
+
+def test_a_block_waits_behind_its_poller():
+    code = lines(POLL)
+    assert polled_waits(code, waits(code)) == pytest.approx(82 / 100)
+
+
+def test_a_loop_that_works_on_what_it_reads_does_not_poll():
+    for work in ("FADD R9, R9, R4", "STG.E desc[UR6][R8.64], R4"):
+        code = lines([*POLL[:4], (work, 40), ("@!P0 BRA 0x20", 40), *POLL[5:]])
+        assert polled_waits(code, waits(code)) == 0.0
+
+
+def test_a_loop_that_reads_through_the_caches_does_not_poll():
+    code = lines([(row[0].replace(".STRONG.GPU", ""), *row[1:]) for row in POLL])
+    assert polled_waits(code, waits(code)) == 0.0
+    assert polled_waits(code, ()) == 0.0
+
+
+def test_a_probe_goes_on_for_a_few_lanes_and_is_still_a_gather():
+    rows = [
+        ("LDG.E R4, desc[UR4][R2.64]", 1),
+        ("IMAD.WIDE R6, R4, 0x8, R8", 1),
+        ("LDG.E.64 R10, desc[UR4][R6.64]", 6),
+        ("IADD3 R6, P1, R6, 0x8, RZ", 6),
+        ("@!P0 BRA 0x20", 6),
+    ]
+    assert gathered_share(lines(rows)) == 0.0
+    assert gathered_share(lines(rows, lanes=[32, 32, 48, 48, 48])) == pytest.approx(48 / 80)
