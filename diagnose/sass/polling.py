@@ -16,7 +16,7 @@ _AFTER = 16  # instructions: what a block does between its one thread's polling 
 
 
 def polled_waits(lines: Sequence[SassLine], found: Sequence[Wait]) -> float:
-    """Of all waiting samples in `found`, the share (0..1) that stands in polling loops or at a barrier right behind one.
+    """Of all waiting samples, the share (0..1) that stands in polling loops or at a barrier right behind one.
 
     A polling loop is at most SHORT_LOOP instructions long, reads memory past the caches (.STRONG at GPU or system
     scope), and neither stores nor computes in floating point.
