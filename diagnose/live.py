@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -186,6 +187,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     if full := little_space(live.profile.parent):
         state.notes.append(full)
         progress(f"warning: {full}")
+    began = time.monotonic()
     try:
         _survey(words, live, asked, selection, state, progress)
     except surveying.Interrupted:
@@ -194,6 +196,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     except BaseException:
         live.profile.unlink(missing_ok=True)
         raise
+    if asked.timeout_s is not None:
+        asked = replace(asked, timeout_s=max(asked.timeout_s - (time.monotonic() - began), asked.timeout_s / 2))
     enough, expected = None, 0
     if state.survey is not None and state.choice is not None:
         chosen = _without_kept(state.choice, kept)
@@ -243,10 +247,10 @@ def _survey(
     words: tuple[str, ...], live: Live, asked: Asked, selection: Selection, state: _State, progress: Progress
 ) -> None:
     """Counts the launches, unless an earlier run has, and chooses those to profile."""
-    found = _kept_survey(live)
-    if found is None:
+    found, limit = _kept_survey(live), asked.timeout_s
+    if found is None:  # of a limited time, a survey may take half
         options = surveying.SurveyOptions(
-            words, asked.ncu, selection, asked.timeout_s, replay=live.replay, graph=live.graph
+            words, asked.ncu, selection, limit and limit / 2, replay=live.replay, graph=live.graph
         )
         found, notes = surveying.run(live.survey, options, progress)
         state.notes += notes

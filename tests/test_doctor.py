@@ -57,8 +57,8 @@ def test_examine_works_on_this_machine() -> None:
     checks = examine()
     names = [check.name for check in checks]
     assert names == [
-        "GPU", "driver", "ncu", "counter permission", "survey", "nvcc", "nvdisasm", "cuobjdump", "ncu-report", "container",
-        "Python",
+        "GPU", "driver", "ncu", "counter permission", "survey", "nvcc", "nvdisasm", "cuobjdump", "ncu-report",
+        "container", "Python",
     ]  # fmt: skip
     for check in checks:
         assert check.status in ("ok", "warning", "missing") and check.value
