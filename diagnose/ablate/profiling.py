@@ -35,7 +35,9 @@ def profile(
     chosen = f"regex:^{own.function}$" if own is not None else kernel
     options = api.Options(kernel=chosen, all_facts=True, source=False, timeout_s=timeout_s, ncu=ncu)
     with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
-        live = api.Live(Path(folder) / "point.ncu-rep", max_launches=8, target_output=Path(folder) / "said")
+        place = Path(folder)
+        # One kernel is asked for: a survey would run each point once more to rank it among others.
+        live = api.Live(place / "point.ncu-rep", max_launches=8, survey="none", target_output=place / "said")
         result = api.diagnose_program(words, live, options, progress, packs, dict(declared))
     if isinstance(result, Collected):
         raise KeyboardInterrupt
