@@ -248,6 +248,30 @@ def filters(run: Runs) -> dict[str, Any]:
     return found
 
 
+def numbering(run: Runs, ncu: str) -> dict[str, list[str]]:
+    """Whether ncu numbers the launches outside of a range, too: which launches `:1` takes within one."""
+    small = ["./loop", "--steps", "3", "--n", "1024", "--much", "16", "--ranges", "1"]
+    numbered = [
+        "--kernel-name-base",
+        "mangled",
+        "--filter-mode",
+        "per-launch-config",
+        "--kernel-id",
+        "::regex:sum|Sum:1",
+    ]
+    found: dict[str, list[str]] = {}
+    for name, words in (
+        ("nvtx", ["--nvtx", "--nvtx-include", "later/"]),
+        ("profiler", ["--profile-from-start", "off"]),
+    ):
+        _, out, err, _ = run(
+            [ncu, "--clock-control", "none", *words, *numbered, "--metrics", "gpu__time_duration.sum", *small]
+        )
+        found[name] = re.findall(r'^==PROF== Profiling "(.*?)"', out + err, re.MULTILINE)
+        print(f"   numbering within {name}: {found[name]}", flush=True)
+    return found
+
+
 def interrupted(run: Runs) -> dict[str, Any]:
     """Ctrl-C after some launches, and the rest with --resume."""
     target = ["./loop", "--steps", "2", "--n", "1024", "--much", "16"]
@@ -308,6 +332,7 @@ def main() -> int:
     }
     if "filters" in only:
         found["filters"] = filters(run)
+        found["numbering"] = numbering(run, str(ncu))
         found["interrupted"] = interrupted(run)
     if "loop" in only:
         modes = {"default": [], "deep": ["--deep"], "single-pass": ["--single-pass"], "stop": ["--stop"]}
