@@ -1,8 +1,8 @@
-"""What collecting costs: programs alone, under `ncu --set full`, and under diagnose in its modes; and the filters, live.
+"""What collecting costs: programs alone, under `ncu --set full`, and under diagnose in its modes; the filters, live.
 
     python3 tests/gpu/collection.py --out DIR [--budget 350] [--only loop,torch,kernels,filters]
 
-Prints a table and writes DIR/collection.json, from which tests/gen_collection.py makes the tables of docs/collection.md.
+Prints a table and writes DIR/collection.json, of which tests/gen_collection.py makes the tables of docs/collection.md.
 Needs nvcc, ncu, PyTorch (left out where it is missing) and a GPU. `ncu --set full` is given the same filter as diagnose
 (one launch of each kernel and launch configuration): without it, it would take every launch of the loop.
 """
@@ -32,7 +32,8 @@ TORCH = """
 import sys, torch
 steps = int(sys.argv[1])
 model = torch.nn.Sequential(
-    torch.nn.Linear(4096, 8192), torch.nn.GELU(), torch.nn.LayerNorm(8192), torch.nn.Linear(8192, 4096), torch.nn.LayerNorm(4096)
+    torch.nn.Linear(4096, 8192), torch.nn.GELU(), torch.nn.LayerNorm(8192),
+    torch.nn.Linear(8192, 4096), torch.nn.LayerNorm(4096),
 ).cuda().to(torch.bfloat16)
 optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
 x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
@@ -154,9 +155,15 @@ def program(
     for mode, options in modes.items():
         row = under_diagnose(run, options, target, f"{name}-{mode}")
         found[mode] = row
-        print(f"   {name} {mode}: {row['seconds']:.1f} s, exit {row['exit']}, {row.get('profiled')} kernels, passes {row.get('passes')}, "
-              f"covered {row.get('covered_share')}, stages {[(r['stage'], r['seconds'], r['passes_per_launch']) for r in (row.get('collection') or {}).get('runs', [])]}, "
-              f"survey {((row.get('collection') or {}).get('survey') or {}).get('method')} {((row.get('collection') or {}).get('survey') or {}).get('seconds')}", flush=True)  # fmt: skip
+        entry = row.get("collection") or {}
+        stages = [(one["stage"], one["seconds"], one["passes_per_launch"]) for one in entry.get("runs", [])]
+        counted = entry.get("survey") or {}
+        print(
+            f"   {name} {mode}: {row['seconds']:.1f} s, exit {row['exit']}, {row.get('profiled')} kernels,",
+            f"passes {row.get('passes')}, covered {row.get('covered_share')}, stages {stages},",
+            f"survey {counted.get('method')} {counted.get('seconds')}",
+            flush=True,
+        )
     if run.left() > 30:
         found["full"] = under_ncu(run, ncu, target, name)
         print(
@@ -200,7 +207,8 @@ def kernels(run: Runs, ncu: str) -> dict[str, Any]:
             row[one].pop("verdicts", None)
         found[slug] = row
         print(
-            f"   {name}: alone {seconds:.1f} s, diagnose {row['default']['seconds']:.1f} s {row['default'].get('passes')} passes, full {row['full']['seconds']:.1f} s; different: {different}",
+            f"   {name}: alone {seconds:.1f} s, diagnose {row['default']['seconds']:.1f} s,",
+            f"{row['default'].get('passes')} passes, full {row['full']['seconds']:.1f} s; different: {different}",
             flush=True,
         )
     return found
@@ -240,7 +248,8 @@ def filters(run: Runs) -> dict[str, Any]:
         ok = code == expected
         found[name] = {"ok": ok, "exit": code, "kernels": len(data["kernels"]), "names": names, "seconds": seconds}
         print(
-            f"   {'ok ' if ok else 'NO '} {name}: exit {code}, {len(data['kernels'])} kernels, {seconds:.1f} s, passes {[r['passes_total'] for r in data['runs']]}: {', '.join(names)[:300]}",
+            f"   {'ok ' if ok else 'NO '} {name}: exit {code}, {len(data['kernels'])} kernels, {seconds:.1f} s,",
+            f"passes {[one['passes_total'] for one in data['runs']]}: {', '.join(names)[:300]}",
             flush=True,
         )
         if not ok or expected:
@@ -296,7 +305,7 @@ def interrupted(run: Runs) -> dict[str, Any]:
     distinct = len(verdicts(data)) if data["kernels"] else 0
     ok = code == 130 and again == 0 and 0 < first < distinct and distinct == len(data["kernels"])
     print(
-        f"   {'ok ' if ok else 'NO '} resumed: exit {again}, {seconds:.1f} s, kernels by run {by_run}, {distinct} distinct",
+        f"   {'ok ' if ok else 'NO '} resumed: exit {again}, {seconds:.1f} s, by run {by_run}, {distinct} distinct",
         *err.splitlines()[-3:],
         sep="\n      ",
         flush=True,
@@ -345,7 +354,8 @@ def main() -> int:
         found["programs"] |= kernels(run, str(ncu))
     (given.out / "collection.json").write_text(json.dumps(found, indent=1))
     print(
-        f"{'program':22} {'alone':>7} {'full':>7} {'default':>8} {'ratio':>6} {'deep':>7} {'1 pass':>7}  verdicts as full"
+        f"{'program':22} {'alone':>7} {'full':>7} {'default':>8} {'ratio':>6} {'deep':>7} {'1 pass':>7}",
+        " verdicts as full",
     )
     for name, row in found["programs"].items():
 

@@ -8,7 +8,6 @@ The numbers behind `diagnose/collect/plan.py` and docs/collection.md. Needs nvcc
 from __future__ import annotations
 
 import argparse
-import glob
 import json
 import os
 import re
@@ -47,6 +46,8 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     from diagnose.api import Options, live_metrics, load_rules
     from diagnose.collect.find import find_ncu
+    from diagnose.collect.plan import CODE_METRICS, DEFERRED, SINGLE_PASS
+    from diagnose.collect.surveying import build_injection
 
     work = Path("/src/diagnose/collection")
     work.mkdir(parents=True, exist_ok=True)
@@ -57,39 +58,26 @@ def main() -> int:
     print(f"alone: {seconds:.2f} s {text.strip()}", flush=True)
 
     # --- CUPTI by injection
-    header = next(iter([*glob.glob("/usr/local/cuda*/include/cupti.h"), *glob.glob("/usr/local/cuda*/extras/CUPTI/include/cupti.h"),
-                        *glob.glob("/opt/torch/.venv/lib/python3*/site-packages/nvidia/*/include/cupti.h")]), None)  # fmt: skip
-    libraries = [*glob.glob("/usr/local/cuda*/lib64/libcupti.so*"), *glob.glob("/usr/local/cuda*/extras/CUPTI/lib64/libcupti.so*"),
-                 *glob.glob("/opt/torch/.venv/lib/python3*/site-packages/nvidia/*/lib/libcupti.so*")]  # fmt: skip
-    print("cupti", header, libraries, flush=True)
-    if header and libraries:
-        library = libraries[-1]
-        compiled = ran(
-            ["g++", "-O2", "-std=c++17", "-shared", "-fPIC", str(ROOT / "diagnose/collect/cupti_survey.cpp"), "-I", str(Path(header).parent),
-             *[f"-I{one}" for one in glob.glob("/usr/local/cuda/include")], library, f"-Wl,-rpath,{Path(library).parent}", "-o", str(work / "survey.so")], work,
-        )  # fmt: skip
-        print("compiled", compiled, flush=True)
-        folder = work / "survey"
-        folder.mkdir(exist_ok=True)
-        injected = {"CUDA_INJECTION64_PATH": str(work / "survey.so"), "DIAGNOSE_SURVEY": str(folder)}
-        for words in (["./loop"], ["./loop", "--steps", "1"]):
-            seconds, text = ran(words, work, injected)
-            print(f"injected: {seconds:.2f} s {text.strip()[-300:]}", flush=True)
-            for file in folder.glob("*"):
-                rows = file.read_text().splitlines()
-                print(len(rows), *(row[:150] for row in (*rows[:5], *rows[-2:])), sep="\n   ", flush=True)
-                file.unlink()
-        torch = "import torch; x=torch.randn(2048,2048,device='cuda'); y=[torch.nn.functional.gelu(x@x) for _ in range(50)]; torch.cuda.synchronize(); print('done')"
-        for environment in ({}, injected):
-            seconds, text = ran([sys.executable, "-c", torch], work, environment)
-            print(f"torch {'injected' if environment else 'alone'}: {seconds:.2f} s {text.strip()[-300:]}", flush=True)
-        for file in folder.glob("*"):
-            print(file.read_text()[:1500], flush=True)
+    folder = work / "survey"
+    folder.mkdir(exist_ok=True)
+    injected = {"CUDA_INJECTION64_PATH": str(build_injection()), "DIAGNOSE_SURVEY": str(folder)}
+    torch = (
+        "import torch; x = torch.randn(2048, 2048, device='cuda');"
+        "y = [torch.nn.functional.gelu(x @ x) for _ in range(50)]; torch.cuda.synchronize()"
+    )
+    for words in (["./loop"], [sys.executable, "-c", torch]):
+        alone, _ = ran(words, work)
+        seconds, text = ran(words, work, injected)
+        print(f"{words[0]}: alone {alone:.2f} s, counted {seconds:.2f} s {text.strip()[-300:]}", flush=True)
+        for file in folder.glob("*.tsv"):
+            rows = file.read_text().splitlines()
+            print(len(rows), *(row[:150] for row in (*rows[:3], *rows[-1:])), sep="\n   ", flush=True)
+            file.unlink()
 
     # --- passes
     ncu = str(find_ncu(None))
     metrics = list(live_metrics(load_rules(Options())))
-    core = [m for m in metrics if not re.search(r"issue_stalled|ops_path|mio_inst", m)]
+    core = [m for m in metrics if not DEFERRED.fullmatch(m)]
     dropped = re.compile(
         r"bank_conflicts|data_bank_|shared_op_(ld|st)|xbar2l1tex_read_sectors\.avg|global_op_ld\.sum|lsuin"
     )
@@ -106,7 +94,13 @@ def main() -> int:
         "hardware counters, all that rules name": ["--metrics", ",".join(metrics)],
         "hardware counters, without the deferred": ["--metrics", ",".join(core)],
         "hardware counters, the fewest that keep the verdicts": ["--metrics", ",".join(least)],
-        "the fewest, and by address, opcodes, samples by name": ["--metrics", ",".join([*least, BY_ADDRESS, OPCODES, SAMPLED])],
+        "the fewest, and by address, opcodes, samples by name": [
+            "--metrics", ",".join([*least, BY_ADDRESS, OPCODES, SAMPLED])
+        ],
+        "without the deferred, and by address, opcodes, samples by name": [
+            "--section", "LaunchStats", "--section", "Occupancy", "--metrics", ",".join([*core, *CODE_METRICS])
+        ],
+        "`--single-pass`": ["--metrics", ",".join(SINGLE_PASS)],
         "without the deferred, and both sections": [
             *(w for s in ("LaunchStats", "Occupancy", "SourceCounters", "InstructionStats") for w in ("--section", s)),
             "--metrics", ",".join(core),
