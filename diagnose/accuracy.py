@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnose import api
+from diagnose.bars import bar
 from diagnose.bundled import bundled
 from diagnose.engine import WORTH
 from diagnose.errors import DiagnoseError
@@ -294,7 +295,8 @@ def cases(
         raise DiagnoseError("none of the labelled kernels has a report", "git checkout -- examples")
     files = list(dict.fromkeys(label.report for label in here))
     progress(f"reading {len(files)} reports (about half a second each)")
-    profile = read_reports(files, source=False)
+    with bar("reading reports") as step:
+        profile = read_reports(files, source=False, step=step)
     by_file: dict[Path, list[KernelProfile]] = {file: [] for file in files}
     for kernel in profile.kernels:
         by_file[files[kernel.run]].append(kernel)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnose import budget, engine, facts, installed, problem, program, ranks, sections
+from diagnose.bars import Step, silent
 from diagnose.bundled import bundled
 from diagnose.ceilings import library, store
 from diagnose.collect.find import find_ncu
@@ -232,9 +233,11 @@ def examine(
     warnings: Sequence[str] = (),
     declared: Mapping[str, Scalar] | None = None,
     covered_share: float | None = None,
+    step: Step = silent,
 ) -> Document:
     """Diagnoses every result of a profile and builds the document. `declared` replaces what the options declare;
-    `covered_share` is the part of the program's GPU time that was profiled, where a survey says."""
+    `covered_share` is the part of the GPU time that was profiled, where a survey says. `step` is told how many
+    results are diagnosed."""
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     kernels = _selected(profile, options.kernel)
@@ -247,6 +250,7 @@ def examine(
         if kernel.index in repeated:
             known["counters_repeat"] = True
         items.append(ask(kernel, known))
+        step(len(items), len(kernels))
     named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
     document = build(
         profile,

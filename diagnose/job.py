@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnose import accept, baseline, budget, config, output, problem, redact
+from diagnose.bars import bar
 from diagnose.collect import launchers
 from diagnose.collect.preflight import free_paths
 from diagnose.commandline import KERNEL_PREFIX
@@ -233,17 +234,20 @@ def _recorded(job: Job, settings: config.Config, preparation: _Preparation) -> R
             raise DiagnoseError(f"{word} stands beside recorded reports", f"diagnose {word}    (on its own)")
     from diagnose.reader import read_reports
 
-    profile = read_reports(
-        [Path(word) for word in job.target],
-        timeout_s=job.timeout_s or 300.0,
-        source=not (job.no_source or job.redact),
-        ncu=Path(job.ncu) if job.ncu else None,
-        meanwhile=preparation.start,
-    )
+    with bar("reading reports") as step:
+        profile = read_reports(
+            [Path(word) for word in job.target],
+            timeout_s=job.timeout_s or 300.0,
+            source=not (job.no_source or job.redact),
+            ncu=Path(job.ncu) if job.ncu else None,
+            meanwhile=preparation.start,
+            step=step,
+        )
     packs = preparation.get()
     from diagnose import api
 
-    return api.Result(api.examine(profile, packs, _options(job, settings)), profile)
+    with bar("diagnosing kernels") as step:
+        return api.Result(api.examine(profile, packs, _options(job, settings), step=step), profile)
 
 
 def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Preparation) -> Result | None:
@@ -323,7 +327,9 @@ def _deliver(
     if html is not None:
         from diagnose.render import html as renderer
 
-        written = output.write_new(html, renderer.render(document))
+        with bar("writing the page") as step:
+            text = renderer.render(document, step)
+        written = output.write_new(html, text)
     document = report.without_page(dict(document), job.all_facts)
     if job.json_file is not None:
         output.write_file(job.json_file, output.render(document, "json"))

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from diagnose.bars import Step, silent
 from diagnose.errors import DiagnoseError
 from diagnose.model import KernelProfile, Profile, Run, SassLine, Scalar, Series
 from diagnose.report_file import PACKED_SUFFIXES, REPORT_SUFFIXES, ReportFile, find_reports, open_report
@@ -45,6 +46,7 @@ def read_reports(
     metrics: Callable[[str], bool] | None = None,
     ncu: Path | None = None,
     meanwhile: Callable[[], object] | None = None,
+    step: Step = silent,
 ) -> Profile:
     """Everything that the reports hold, in the order given.
 
@@ -52,7 +54,8 @@ def read_reports(
     texts out; `metrics` keeps only the scalar metrics whose name it accepts; `ncu` is the ncu whose own module may
     serve where the installed one is absent or older than a report. A report that cannot be read at all is an error
     when it was named, or when nothing else can be read; one found in a folder is listed in `lost`.
-    `meanwhile` is called once, as soon as a child reads: what it imports or starts would delay the child.
+    `meanwhile` is called once, as soon as a child reads: what it imports or starts would delay the child. `step` is
+    told how many of the files are read.
     """
     files = find_reports(paths)
     cores = os.cpu_count() or 1
@@ -65,7 +68,10 @@ def read_reports(
             if meanwhile is not None:
                 reader.at_work.wait()
                 meanwhile()
-            results = list(coming)
+            results = []
+            for result in coming:
+                results.append(result)
+                step(len(results), len(files))
         except BaseException:  # an interrupt: the pool waits for its threads, and those wait for their children
             reader.stop()
             pool.shutdown(wait=False, cancel_futures=True)

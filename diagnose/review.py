@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnose.api import Options, examine, load_rules
+from diagnose.bars import bar
 from diagnose.bundled import bundled
 from diagnose.errors import DiagnoseError
 from diagnose.model import Profile
@@ -59,8 +60,12 @@ def reports_in(paths: Sequence[Path]) -> list[Path]:
 
 def read(paths: Sequence[Path]) -> list[Profile]:
     """The reports, a few side by side."""
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
-        return list(threads.map(lambda path: read_reports([path], source=False), paths))
+    found: list[Profile] = []
+    with bar("reading reports") as step, ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        for profile in threads.map(lambda path: read_reports([path], source=False), paths):
+            found.append(profile)
+            step(len(found), len(paths))
+    return found
 
 
 def _said(finding: Mapping[str, Any]) -> str:

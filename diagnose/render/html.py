@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diagnose import budget
+from diagnose.bars import Step, silent
 from diagnose.bundled import bundled
 from diagnose.render import ablation, geometry, jsonl, links, staircase, view
 from diagnose.render import format as fmt
@@ -638,12 +639,13 @@ def _device(document: view.Document, kernel: view.KernelView) -> str | None:
     return view.text(devices[int(number)].get("name"))
 
 
-def _bodies(document: view.Document, found: list[view.KernelView], macros: Any) -> _Bodies:
+def _bodies(document: view.Document, found: list[view.KernelView], macros: Any, step: Step) -> _Bodies:
     """Renders every kernel: whole while CHART_BUDGET lasts, then in brief. See INLINE for what stands in the page."""
     pages = view.mapping(document.get("rule_pages"))
     bodies = _Bodies()
     packed = len(found) > INLINE
     for position, kernel in enumerate(found):
+        step(position, len(found))
         device = _device(document, kernel)
         whole = bodies.charts_left > 0
         brief = ""
@@ -743,14 +745,14 @@ def page(template: str, script_name: str, **values: object) -> str:
     return _environment(folder).get_template(template).render(**own, **values)
 
 
-def render(document: view.Document) -> str:
-    """The whole page for a document of the contract."""
+def render(document: view.Document, step: Step = silent) -> str:
+    """The whole page for a document of the contract; `step` is told how many kernels are written."""
     environment = _environment(bundled("reports"))
     every = view.kernels(document)
     found = view.groups(every)
     rows = [_row(kernel, _device(document, kernel)) for kernel in found]
     macros: Any = environment.get_template("macros/kernel.j2").module
-    bodies = _bodies(document, found, macros)
+    bodies = _bodies(document, found, macros, step)
     packed = len(found) > FRONT
     aliases = _aliases(found)
     return page(
