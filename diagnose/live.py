@@ -17,13 +17,14 @@ from typing import Any
 from diagnose.collect import launchers, surveying
 from diagnose.collect import survey as counting
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
-from diagnose.collect.host import driver_version
+from diagnose.collect.host import driver_version, gpus
 from diagnose.collect.plan import COLLECTIVES, FINGERPRINT, MetricSet, Plan, Selection, metric_set
 from diagnose.collect.preflight import little_space, resolve_target
 from diagnose.collect.process import stdin_can_be_read_again, stdin_put_back
 from diagnose.collect.run import Collected, CollectOptions, collect
 from diagnose.collect.survey import Choice, Configuration, Survey
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
+from diagnose.gpus import catalogue
 from diagnose.join import join, resumed
 from diagnose.model import Diagnosis, KernelProfile, Profile
 from diagnose.reader import read_reports
@@ -207,7 +208,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
             expected = _launches_expected(state.survey, chosen.names)
             selection = replace(selection, names=chosen.names)
             enough = expected if live.stop else None
-    wanted = metric_set(live.mode, asked.metrics, parse_version(version), asked.work_declared)
+    wanted = metric_set(live.mode, asked.metrics, parse_version(version), asked.work_declared or _has_tcgen05())
     plan = Plan(
         metrics=wanted.metrics,
         sections=wanted.sections,
@@ -241,6 +242,12 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
         profile, more = _second_run(words, live, asked, wanted, profile, state, progress)
         warnings += more
     return Profiled(profile, collected, (*state.notes, *warnings), _covered(state), _document(live, state))
+
+
+def _has_tcgen05() -> bool:
+    """Whether a GPU of this machine multiplies with tcgen05."""
+    known = (catalogue.architecture(gpu.capability) for gpu in gpus() if gpu.capability is not None)
+    return any("tcgen05" in one.paths for one in known)
 
 
 def _survey(
@@ -334,8 +341,12 @@ def open_metrics(kernel: KernelProfile, ask: Ask, deferred: Sequence[str]) -> tu
     found = ask(kernel)
     if found.verdict.confidence == "high" and found.verdict.klass != "unknown":
         return ()
-    patterns = {name.split(" ")[0] for one in found.not_evaluated for name in one.missing}
-    return tuple(metric for metric in deferred if any(fnmatchcase(metric, pattern) for pattern in patterns))
+    wanted: set[str] = set()
+    for one in found.not_evaluated:
+        needs = [[m for m in deferred if fnmatchcase(m, name.split(" ")[0])] for name in one.missing]
+        if all(needs):  # a rule that also lacks what no run measures stays open whatever is measured
+            wanted.update(metric for those in needs for metric in those)
+    return tuple(metric for metric in deferred if metric in wanted)
 
 
 def _second_run(

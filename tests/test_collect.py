@@ -459,7 +459,7 @@ def test_the_set_of_a_mode() -> None:
     adaptive = metric_set("adaptive", WANTED, (2025, 3, 1))
     assert adaptive.metrics == ("gpu__time_duration.sum", *CODE_METRICS) and adaptive.deferred == WANTED[1:]
     assert adaptive.sections == ("LaunchStats", "Occupancy")
-    declared = metric_set("adaptive", WANTED, (2025, 3, 1), work_declared=True)
+    declared = metric_set("adaptive", WANTED, (2025, 3, 1), tensor_counters=True)
     assert "sm__ops_path_tensor_src_int8.sum" in declared.metrics, "padding is judged by the operations issued"
     assert declared.deferred == (WANTED[1], WANTED[3])
     old = metric_set("adaptive", WANTED, (2024, 1))

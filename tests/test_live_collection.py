@@ -20,6 +20,7 @@ from diagnose import api, live
 from diagnose.api import Live, Options, Result
 from diagnose.collect import survey as counting
 from diagnose.collect import surveying
+from diagnose.collect.host import Gpu
 from diagnose.collect.plan import DEFERRED
 from diagnose.collect.run import Collected
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
@@ -266,6 +267,26 @@ def test_a_second_run_of_other_work_is_refused(world: World, uncertain: None) ->
     document = world().document
     assert "joined" not in document["kernels"][longest]
     assert any("the two runs executed different instructions" in line for line in document["warnings"])
+
+
+def test_what_no_run_measures_is_not_asked_for() -> None:
+    """Padding is judged by issued and by declared operations: without the second, the first decide nothing."""
+    deferred = tuple(name for name in api.live_metrics(api.load_rules(Options())) if DEFERRED.fullmatch(name))
+    ask = api.asker(api.load_rules(Options()))
+    gemm = recorded.read(recorded.SHARED / "h200-gemm.ncu-rep.xz").kernels[0]
+    bare = without(gemm, DEFERRED.fullmatch)
+    doubted = replace(ask(bare, {}).diagnosis, verdict=replace(ask(bare, {}).diagnosis.verdict, confidence="low"))
+    assert any("sm__ops_path_tensor_src_*.sum" in one.missing for one in doubted.not_evaluated)
+    assert live.open_metrics(bare, lambda _: doubted, deferred) == ()
+
+
+@pytest.mark.parametrize(("capability", "measured"), [(90, False), (100, True), (None, False), (9999, False)])
+def test_tensor_operations_of_tcgen05_are_counted_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, capability: int | None, measured: bool
+) -> None:
+    monkeypatch.setattr(live, "gpus", lambda: (Gpu("a GPU", "580", capability, False),))
+    world()
+    assert ("sm__ops_path_tensor_src_fp16.sum" in world.commands[0]) == measured
 
 
 def test_a_kernel_of_little_time_is_not_worth_a_run(world: World, uncertain: None) -> None:

@@ -53,7 +53,7 @@ MODES = ("adaptive", "deep", "single-pass")
 # Left for a second run, for the kernels whose open rules need them (passes on sm_90; all three together 10 of 19):
 DEFERRED = re.compile(
     r"smsp__average_warps_issue_stalled_\w+_per_issue_active\.ratio"  # 6: the sampled stalls say the same, if any
-    r"|sm__ops_path_tensor_\w+\.sum"  # 6: counted from executed opcodes, but on tcgen05 and with declared work
+    r"|sm__ops_path_tensor_\w+\.sum"  # 6: counted from opcodes otherwise; see metric_set
     r"|sm__mio_inst_issued\..*"  # 2: the LSU's own counters stand beside it
 )
 # What fits one pass on sm_80, 86, 89, 90, 100 and 120 by CUPTI's host API, the most telling first.
@@ -92,16 +92,17 @@ class MetricSet:
     deferred: tuple[str, ...] = ()
 
 
-def metric_set(mode: str, wanted: Sequence[str], version: Version, work_declared: bool = False) -> MetricSet:
+def metric_set(mode: str, wanted: Sequence[str], version: Version, tensor_counters: bool = False) -> MetricSet:
     """The set of a mode, from the metrics that the rules in force read (`wanted`).
 
-    `work_declared`: padding is judged by the Tensor operations that were issued, so they are measured at once.
+    `tensor_counters`: Tensor operations are measured at once: with declared work, because padding is judged by those
+    that were issued, and on GPUs with tcgen05, whose opcodes do not tell the shape.
     """
     if mode == "single-pass":
         return MetricSet(SINGLE_PASS, LAUNCH_SECTIONS[:1])
     if mode == "deep":
         return MetricSet(tuple(wanted), (*BASE_SECTIONS, TIMELINE_SECTION))
-    at_once = [m for m in wanted if not DEFERRED.fullmatch(m) or (work_declared and m.startswith("sm__ops_path"))]
+    at_once = [m for m in wanted if not DEFERRED.fullmatch(m) or (tensor_counters and m.startswith("sm__ops_path"))]
     deferred = tuple(m for m in wanted if m not in at_once)
     if version and version < CODE_METRICS_SINCE:
         return MetricSet(tuple(at_once), BASE_SECTIONS, deferred)
