@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose import compare
@@ -65,13 +65,8 @@ def units(document: Document) -> tuple[Unit, ...]:
     found.sort(key=lambda unit: (unit.rank is None, unit.rank or 0, unit.run, unit.process or 0))
     labels = [unit.label for unit in found]
     if len(set(labels)) < len(labels):  # the same rank in several runs
-        sources = [f"{unit.label} ({unit.host or runs[unit.run].get('source')})" for unit in found]
-        found = [_named(unit, label) for unit, label in zip(found, sources, strict=True)]
+        found = [replace(unit, label=f"{unit.label} (run {unit.run + 1})") for unit in found]
     return tuple(found)
-
-
-def _named(unit: Unit, label: str) -> Unit:
-    return Unit(unit.run, unit.process, unit.rank, unit.host, unit.device, label)
 
 
 def _median(times: Sequence[float]) -> float | None:
@@ -211,7 +206,6 @@ def finding(part: Part) -> Part | None:
     work = any(word in text for text in why for word in ("bytes", "operations", "instructions", "work"))
     # What waits for the slowest rank gains this much; how much waits is not in a profile of kernels.
     stake = 1 - 1 / ratio
-    where = f"{slowest['label']}" + (f" on {slowest['host']}" if slowest["host"] else "")
     changes = {
         "clock": "Look at that GPU: `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE` on its host; another GPU, or a "
         "lower power of its neighbours, gives the clock back.",
@@ -225,7 +219,7 @@ def finding(part: Part) -> Part | None:
         "rule": RULE,
         "class": "implementation",
         "severity": "warning" if stake >= _WORTH else "note",
-        "title": f"{where} takes {ratio:.2f} times as long as the other ranks for the same kernels",
+        "title": f"{slowest['label']} takes {ratio:.2f} times as long as the other ranks for the same kernels",
         "at_stake": rounded(stake),
         "speedup": {"low": 1, "expected": rounded(1 / (1 - stake)), "high": rounded(1 / (1 - stake))},
         "evidence": [

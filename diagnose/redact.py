@@ -127,6 +127,8 @@ def _cleaned(value: Any, redactor: Redactor) -> Any:
             if key == "source" and _is_code(value)
             else _code(item, base_name)
             if key == "code" and isinstance(item, Mapping)
+            else None
+            if key == "host"
             else item
             if key in _OURS
             else base_name(item)

@@ -273,7 +273,7 @@ def test_the_slow_rank_is_named_with_its_factor_its_spread_and_its_clock(profile
     assert part["kernels"][0]["why"][0].startswith("the SM clock fell")
     found = document["program"]["findings"][0]
     assert found["rule"] == "slow-rank" and found["severity"] == "warning"
-    assert found["title"].startswith("rank 2 on node1 takes 1.3") and "nvidia-smi" in found["next_experiment"]["change"]
+    assert found["title"].startswith("rank 2 takes 1.3") and "nvidia-smi" in found["next_experiment"]["change"]
     assert found["at_stake"] == pytest.approx(1 - 1 / part["ratio"], abs=1e-4)
     assert found["evidence"][0]["holds"] is True
     assert api.gates_that_hold(document, ["slow-rank"]) and not api.gates_that_hold(document, ["target"])
@@ -354,3 +354,21 @@ def test_ranks_stand_in_the_terminal_the_page_and_a_comment(profile: Profile) ->
     many = of_ranks(profile, [[1.0 + 0.001 * rank] for rank in range(12)])
     terminal.render(many, Console(file=buffer, width=200))
     assert "4 ranks between these are not shown" in buffer.getvalue()
+
+
+@needs_reports
+def test_hosts_of_ranks_are_redacted(profile: Profile) -> None:
+    from diagnose import redact
+
+    document = of_ranks(profile, [[1.0], [1.0], [1.4]])
+    assert "rank 2 on node1 takes" in markdown.render(document)
+    clean = redact.document(document)
+    assert "node1" not in json.dumps(clean) and "rank 2 takes" in markdown.render(clean)
+
+
+@needs_reports
+def test_the_same_rank_of_two_runs_is_told_apart(profile: Profile) -> None:
+    runs = tuple(replace(profile.runs[0], rank=0, source=name) for name in ("monday", "tuesday"))
+    kernels = tuple(replace(profile.kernels[0], run=at, index=at) for at in range(2))
+    document = api.examine(replace(profile, runs=runs, kernels=kernels), api.load_rules(api.Options()), api.Options())
+    assert [rank["label"] for rank in document["ranks"]["ranks"]] == ["rank 0 (run 1)", "rank 0 (run 2)"]

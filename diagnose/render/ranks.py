@@ -86,6 +86,8 @@ def _summary(part: Mapping[str, Any], labels: list[str]) -> str:
     if not common or not isinstance(slowest, int) or ratio is None or not 0 <= slowest < len(labels):
         return "No kernel was measured on every rank in the same launch configuration."
     kernels = view.plural(int(common), "kernel")
+    host = view.text(view.objects(part.get("ranks"))[slowest].get("host"))
+    named = labels[slowest] + (f" on {fmt.shorten(host, 60)}" if host else "")
     if part.get("slower"):
-        return f"{labels[slowest]} takes ×{ratio:.2f} of the others' time for the same {kernels} (spread {spread})."
+        return f"{named} takes ×{ratio:.2f} of the others' time for the same {kernels} (spread {spread})."
     return f"No rank is slower beyond the spread ({spread}) over the {kernels} that all have in common."
