@@ -50,10 +50,10 @@ def _chosen(option: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
-def _mode(deep: bool, single_pass: bool) -> str:
+def _mode(deep: bool, single_pass: bool) -> str | None:
     if deep and single_pass:
         raise DiagnoseError("--deep and --single-pass exclude each other", "leave one of them out")
-    return "deep" if deep else "single-pass" if single_pass else "adaptive"
+    return "deep" if deep else "single-pass" if single_pass else None
 
 
 # --- the main job ---
@@ -126,11 +126,11 @@ def job(
         False, "--profiler-range", help="Only between cudaProfilerStart and cudaProfilerStop."
     ),
     survey: str = typer.Option(
-        "auto", "--survey", metavar="auto|cupti|nsys|ncu|none", help="What counts all launches first, in a run before."
+        None, "--survey", metavar="auto|cupti|nsys|ncu|none", help="What counts all launches first, in a run before."
     ),
-    top: int = typer.Option(50, "--top", metavar="N", min=1, help="Profiles the N longest kernels of the survey."),
+    top: int = typer.Option(None, "--top", metavar="N", min=1, help="Profiles the survey's N longest kernels (50)."),
     coverage: float = typer.Option(
-        0.95, "--coverage", metavar="SHARE", min=0.01, max=1.0, help="Or as many as take this share of the GPU time."
+        None, "--coverage", metavar="SHARE", min=0.01, max=1.0, help="Or as many as take this share of the time (0.95)."
     ),
     deep: bool = typer.Option(False, "--deep", help="Measures all at once, with a time line; takes twice as long."),
     single_pass: bool = typer.Option(False, "--single-pass", help="Replays nothing: for kernels that spin or wait."),
@@ -187,7 +187,7 @@ def job(
             timeout_s=timeout,
             target_output=Path(target_output) if target_output else None,
             mode=_mode(deep, single_pass),
-            survey=_chosen("--survey", survey, _CHOICES["--survey"]),
+            survey=_chosen("--survey", survey, _CHOICES["--survey"]) if survey else None,
             top=top,
             coverage=coverage,
             stop=stop,

@@ -5,6 +5,12 @@ disable = ["slow-math"]         rules that are not asked
 fail-on = ["critical"]          gates, as --fail-on
 baseline = "perf/main.json"     as --baseline, relative to the file
 
+[collect]                       live runs, as the options of these names; docs/collection.md
+mode = "deep"                   adaptive, deep or single-pass
+survey = "none"
+top = 20
+coverage = 0.9
+
 [[accept]]                      a finding to live with: see diagnose/accept.py
 finding = "uncoalesced"
 kernel = "row_reduce*"
@@ -22,7 +28,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +36,19 @@ from diagnose import accept, budget
 from diagnose.errors import DiagnoseError
 from diagnose.packfile import nearest
 
-KEYS = ("packs", "disable", "fail-on", "baseline", "accept", "budget")
+KEYS = ("packs", "disable", "fail-on", "baseline", "collect", "accept", "budget")
 NAME = "diagnose.toml"
 _MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Collect:
+    """How live runs are profiled, unless an option says otherwise."""
+
+    mode: str | None = None
+    survey: str | None = None
+    top: int | None = None
+    coverage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,7 @@ class Config:
     accepted: tuple[accept.Accepted, ...] = ()
     budgets: tuple[budget.Budget, ...] = ()
     warnings: tuple[str, ...] = ()
+    collect: Collect = field(default_factory=Collect)
 
 
 def load(named: Path | None, folder: Path | None = None) -> Config:
@@ -119,4 +136,30 @@ def _checked(file: Path, section: object) -> Config:
         file.parent / baseline if baseline is not None else None,
         accept.read(str(file), section.get("accept", [])),
         budget.read(str(file), section.get("budget", [])),
+        collect=_collect(file, section.get("collect", {})),
     )
+
+
+_COLLECT_CHOICES = {
+    "mode": ("adaptive", "deep", "single-pass"),
+    "survey": ("auto", "cupti", "nsys", "ncu", "none"),
+}
+
+
+def _collect(file: Path, table: object) -> Collect:
+    keys = (*_COLLECT_CHOICES, "top", "coverage")
+    if not isinstance(table, Mapping):
+        raise DiagnoseError(f"{file}: collect is no table", "write it as [collect]")
+    for key, value in table.items():
+        if key not in keys:
+            raise DiagnoseError(
+                f"{file}: unknown key collect.{key}{nearest(str(key), keys)}", f"it takes {', '.join(keys)}"
+            )
+        choices = _COLLECT_CHOICES.get(key)
+        if choices and value not in choices:
+            raise DiagnoseError(f"{file}: collect.{key} is {value!r}", f"it is one of {', '.join(choices)}")
+        if key == "top" and (type(value) is not int or value < 1):
+            raise DiagnoseError(f"{file}: collect.top must be a whole number from 1 on, got {value!r}", "top = 20")
+        if key == "coverage" and (type(value) not in (int, float) or not 0 < value <= 1):
+            raise DiagnoseError(f"{file}: collect.coverage must be a share, got {value!r}", "coverage = 0.95")
+    return Collect(**table)

@@ -49,10 +49,10 @@ class Job:
     ncu: str | None = None
     timeout_s: float | None = None
     target_output: Path | None = None
-    mode: str = "adaptive"
-    survey: str = "auto"
-    top: int = 50
-    coverage: float = 0.95
+    mode: str | None = None
+    survey: str | None = None
+    top: int | None = None
+    coverage: float | None = None
     stop: bool = False
     demangled: bool = False
     nvtx: tuple[str, ...] = ()
@@ -95,12 +95,16 @@ class _Preparation:
             self.packs = api.load_rules(_options(self.job, self.settings))
             api.check_gates(self.gates, self.packs)
             api.warm_up()
-            if not self.job.no_html:
-                from diagnose.render import html
-
-                html.render({})  # compiles the templates
+            if self.thread is not None:
+                self._compile()
         except BaseException as error:
             self.error = error
+
+    def _compile(self) -> None:
+        if not self.job.no_html:
+            from diagnose.render import html
+
+            html.render({})  # compiles the templates
 
     def get(self) -> tuple[Pack, ...]:
         """The packs; raises what went wrong."""
@@ -110,6 +114,8 @@ class _Preparation:
             self.thread.join()
         if self.error is not None:
             raise self.error
+        if self.thread is None:  # a live run waits for other programs now
+            threading.Thread(target=self._compile, daemon=True).start()
         return self.packs
 
 
@@ -265,10 +271,10 @@ def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Pr
             replay=job.replay,
             graph=job.graph,
             target_output=job.target_output,
-            mode=job.mode,
-            survey=job.survey,
-            top=job.top,
-            coverage=job.coverage,
+            mode=job.mode or settings.collect.mode or "adaptive",
+            survey=job.survey or settings.collect.survey or "auto",
+            top=job.top or settings.collect.top or api.Live.top,
+            coverage=job.coverage or settings.collect.coverage or api.Live.coverage,
             stop=job.stop,
             demangled=job.demangled,
             nvtx=job.nvtx,

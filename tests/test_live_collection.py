@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 import recorded
-from diagnose import api, live
+from diagnose import api, cli, config, live
 from diagnose.api import Live, Options, Result
 from diagnose.collect import survey as counting
 from diagnose.collect import surveying
 from diagnose.collect.host import Gpu
 from diagnose.collect.plan import DEFERRED
 from diagnose.collect.run import Collected
-from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
+from diagnose.errors import EXIT_INTERRUPTED, EXIT_NOTHING_MEASURED, DiagnoseError
 from diagnose.join import join, resumed
 from diagnose.model import KernelProfile, Profile, Run
 
@@ -464,3 +464,47 @@ def test_a_reference_kernel_needs_no_survey(world: World, monkeypatch: pytest.Mo
 
 def _collected() -> Collected:
     return Collected(None, FAKE, None, (), None, (), (), True, False, "none", "all", "kernel", 0)
+
+
+# --- the configuration
+
+
+def test_a_configuration_says_how_live_runs_are_profiled(tmp_path: Path) -> None:
+    file = tmp_path / "diagnose.toml"
+    file.write_text('[collect]\nmode = "deep"\nsurvey = "none"\ntop = 7\ncoverage = 1\n')
+    assert config.load(file).collect == config.Collect("deep", "none", 7, 1)
+    file.write_text("")
+    assert config.load(file).collect == config.Collect()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("collect = 3", "collect is no table"),
+        ("[collect]\ntopp = 3", "unknown key collect.topp; did you mean 'top'"),
+        ('[collect]\nmode = "deeper"', "collect.mode is 'deeper'"),
+        ("[collect]\nsurvey = 3", "collect.survey is 3"),
+        ("[collect]\ntop = 0", "collect.top must be a whole number"),
+        ("[collect]\ntop = true", "collect.top must be a whole number"),
+        ("[collect]\ncoverage = 95", "collect.coverage must be a share"),
+    ],
+)
+def test_a_wrong_configuration_is_an_error(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "diagnose.toml"
+    file.write_text(text)
+    with pytest.raises(DiagnoseError) as raised:
+        config.load(file)
+    assert said in raised.value.message
+
+
+def test_an_option_comes_before_the_configuration(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Live] = []
+
+    def seen(target: Sequence[str], how: Live, *_: object) -> Collected:
+        asked.append(how)
+        return _collected()
+
+    monkeypatch.setattr(api, "diagnose_program", seen)
+    (world.folder / "diagnose.toml").write_text('[collect]\nmode = "deep"\ntop = 7\nsurvey = "ncu"\n')
+    assert cli.main(["--no-html", "--top", "3", world.program()]) == EXIT_INTERRUPTED
+    assert (asked[0].top, asked[0].mode, asked[0].survey, asked[0].coverage) == (3, "deep", "ncu", live.COVERAGE)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from diagnose import budget
 from diagnose.bars import Step, silent
 from diagnose.bundled import bundled
-from diagnose.render import ablation, geometry, jsonl, links, staircase, view
+from diagnose.render import ablation, geometry, jsonl, links, provenance, staircase, view
 from diagnose.render import format as fmt
 from diagnose.render import ranks as rank_table
 
@@ -587,6 +587,8 @@ def _provenance(document: view.Document) -> dict[str, Any]:
             if ceilings.get(key)
         ],
         "packs": view.packs(document),
+        # What is told of each run stands above them already.
+        "how": [row for row in provenance.rows(document) if row[0] in ("survey", "profiled", "left out")],
     }
 
 
