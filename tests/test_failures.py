@@ -231,7 +231,18 @@ def test_ncus_own_word_of_a_launch_that_does_not_come_back() -> None:
     lines = RECORDED["peer"]["log"]
     during, after = read_log("\n".join(lines[:4])), read_log("\n".join(lines))
     assert during.waits and str(during.replaying).startswith("wait_for_peer")
-    assert not after.waits and after.profiled == 1 and after.warnings == ()
+    assert after.waits and after.profiled == 1 and after.warnings == ()
+    assert not read_log("\n".join([*lines[:4], '==PROF== Profiling "next": 0%.. - 1 pass'])).waits
+
+
+def test_a_launch_that_does_not_come_back_is_stopped_soon(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """7: ncu's own word shortens the wait; without it a launch may take its time."""
+    monkeypatch.setattr("diagnose.collect.run.WAITS_S", 0.7)
+    warning = RECORDED["peer"]["log"][3].partition("0%..")[2]
+    done = run(["sleep", "30"], launches=GEMM, hang="wait_for_peer", hang_says=warning)
+    assert done.profile is not None and any(
+        "wait_for_peer made no progress for 0.7 s" in line for line in done.warnings
+    )
 
 
 def test_collectives_are_left_out_by_default(run: Runner) -> None:

@@ -94,6 +94,7 @@ class _Reading:
     warnings: list[str] = field(default_factory=list)
     available: list[str] = field(default_factory=list)
     in_available: bool = False
+    slow: int | None = None  # the last launch of which ncu said that it does not come back
 
 
 def read_log(text: str) -> NcuLog:
@@ -111,6 +112,8 @@ def read_log(text: str) -> NcuLog:
                 name = numbered["name"]
             name = function_of(name)
             seen.launches.append(Launch(name, int(passes[1]) if passes else None))
+            if _SLOW_LAUNCH in line:
+                seen.slow = len(seen.launches) - 1
         elif (passes := _PASSES.search(line)) and seen.launches and seen.launches[-1].passes is None:
             # The percentages went to the log in pieces, with other lines between them.
             seen.launches[-1] = Launch(seen.launches[-1].name, int(passes[1]))
@@ -152,7 +155,7 @@ def read_log(text: str) -> NcuLog:
         ),
         unsaved=unsaved[1] if unsaved else None,
         crashed=crashed,
-        slow=any(_SLOW_LAUNCH in line and line.startswith("==PROF== Profiling") for line in text.splitlines()[-3:]),
+        slow=seen.slow is not None and seen.slow == len(seen.launches) - 1,
     )
 
 

@@ -24,6 +24,8 @@ from diagnose.collect.process import POLL_S, TAIL_CHUNKS, Interrupts, kill_tree,
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 
 _MOST_WARNINGS = 20
+# ncu says after 2 s of one launch that it does not come back; one that takes a minute is no launch to replay.
+WAITS_S = 60.0
 # ncu else copies its section files into the home folder, which may be read-only, and uses the user's edited copies.
 _STOCK_SECTIONS = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
@@ -110,6 +112,11 @@ class _Log:
         return True
 
 
+def _patience(log: NcuLog, options: CollectOptions) -> float:
+    """Seconds without progress after which a launch counts as hanging."""
+    return min(options.stall_s, WAITS_S) if log.waits else options.stall_s
+
+
 def _watch(
     process: subprocess.Popen[bytes],
     log: _Log,
@@ -160,9 +167,9 @@ def _watch(
             capped = True
             progress(f"stopped: all {log.parsed.profiled} chosen launches are profiled (--stop)")
             _interrupt_ncu(process.pid)
-        elif log.parsed.replaying is not None and now - last_progress > options.stall_s:
+        elif log.parsed.replaying is not None and now - last_progress > _patience(log.parsed, options):
             stalled = log.parsed.replaying
-            progress(f"stopped: no progress for {options.stall_s:g} s in {stalled}")
+            progress(f"stopped: no progress for {_patience(log.parsed, options):g} s in {stalled}")
             _interrupt_ncu(process.pid)
         else:
             continue
@@ -258,7 +265,9 @@ def _warnings(outcome: _Outcome, options: CollectOptions, context: Context, kept
             f"ncu could not write the report to its end ({log.unsaved}): is the disk full? Results are missing"
         )
     if outcome.stalled is not None:
-        found.append(f"{outcome.stalled} made no progress for {options.stall_s:g} s under replay and was stopped")
+        found.append(
+            f"{outcome.stalled} made no progress for {_patience(log, options):g} s under replay and was stopped"
+        )
     if not stopped and kept:
         if cause := explain_errors(replace(log, warnings=()), outcome.tail, context):
             found.append(f"profiling ended early: {cause.message} ({cause.hint})")
@@ -280,7 +289,7 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
     if not kept and not outcome.interrupted:
         if outcome.stalled is not None:
             raise DiagnoseError(
-                f"the kernel {outcome.stalled} made no progress for {options.stall_s:g} s under ncu's replay",
+                f"the kernel {outcome.stalled} made no progress for {_patience(log, options):g} s under ncu's replay",
                 "diagnose --replay application …    (a kernel that waits for another kernel, for a GPU or for the host "
                 "never ends when it is replayed alone; --kernel NAME leaves it out)",
                 EXIT_NOTHING_MEASURED,
