@@ -207,7 +207,7 @@ def finding(part: Part) -> Part | None:
     # What waits for the slowest rank gains this much; how much waits is not in a profile of kernels.
     stake = 1 - 1 / ratio
     changes = {
-        "clock": "Look at that GPU: `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE` on its host; another GPU, or a "
+        "clock": "Look at that GPU: nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE on its host; another GPU, or a "
         "lower power of its neighbours, gives the clock back.",
         "work": "Give that rank less: its kernels do more work than those of the others (batch, sequence lengths, "
         "experts, remainder of a split).",
