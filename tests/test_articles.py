@@ -216,3 +216,41 @@ def test_ten_headings_by_chance(
 RECOGNISED = ("gemm/mma", "attention/fused", "attention/decode", "reduction/softmax-fused", "faults/add-plain",
               "faults/gather-random", "reduction/cub", "faults/stream-copy")  # fmt: skip
 NOT_RECORDED = {"collective", "conversion", "gemm-skinny"}
+
+
+# --- the pages' commands ---
+
+PAGES = ("three-phase.md", "swizzle.md", "staircase.md")
+
+
+def _commands(name: str) -> list[str]:
+    blocks = re.findall(r"^```\n(.*?)^```", (page.ROOT / "docs" / name).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line.split("#", 1)[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("diagnose ")]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_of_a_page_exist_with_their_options_and_files(name: str) -> None:
+    found = _commands(name)
+    assert len(found) >= 4
+    for command in found:
+        words = command.removeprefix("diagnose ").split(" > ")[0].split(" -- ")[0].split()
+        ours = [word for word in words if word.startswith(("examples/", "kernels/", "tests/"))]
+        assert all((page.ROOT / word).exists() for word in ours), command
+        first = words[0]
+        if first.startswith(("./", "examples/", "-")):
+            first = "--format"  # the main job: only its options are looked at
+        page.command_words(" ".join([first, *words[1:]]))
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted({one for name in PAGES for one in _commands(name) if "examples/reports/" in one or "descriptor" in one}),
+)
+def test_commands_on_what_is_shipped_run(
+    command: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(page.ROOT)
+    words = command.split()[1:]
+    assert cli.main([*words, "--no-html"] if "--no-html" not in words and words[0] != "descriptor" else words) == 0
+    assert capfd.readouterr().out.strip()
