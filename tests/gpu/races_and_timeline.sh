@@ -38,6 +38,18 @@ found() {  # a traceback exits with 1 as well: the race must be named with its l
 }
 expect 1 "the planted race is found" found
 expect 0 "its fixed twin is clean" diagnose check-races "$work/race" --variant fix --repeats 0
+beside() {  # the hazards stand at addresses of the profiled code, in the JSON and in the page
+    diagnose check-races --format json "$work/race" --variant fault --repeats 0 > "$out/races.json"
+    [ $? -eq 1 ] || return 98
+    diagnose --races "$out/races.json" -o "$out/race.html" --json "$out/race.json" "$work/race" --variant fault --repeats 0 || return
+    ${PYTHON:-python3} - "$out/race.json" <<'CHECK'
+import json, sys
+kernels = json.load(open(sys.argv[1]))["kernels"]
+places = [p for k in kernels for h in k.get("hazards", ()) for p in h["places"]]
+sys.exit(0 if places and all(p["at"] and p["line"] for p in places) else 1)
+CHECK
+}
+expect 0 "hazards beside the profile's lines" beside
 # Said, not judged: what the tools make of mbarriers, TMA and wgmma.
 diagnose check-races --timeout 60 kernel:gemm/specialised,m=256,n=512,k=512
 echo "gemm/specialised under the sanitizers: exit code $?"
