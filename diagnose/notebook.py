@@ -105,8 +105,8 @@ class Block:
         global _entered
         _entered += 1
         self._number = _entered
-        mine = rerun.block == self._number if rerun.block is not None else profiled()
-        if not mine and rerun.block is None and launchers.one_of_many():
+        mine = rerun.block == self._number if rerun.block is not None else _marks()
+        if rerun.block is None and not profiled() and launchers.one_of_many():
             raise _inside_a_launcher()
         if mine:
             self._marked = rerun.profiler_range()
@@ -143,6 +143,12 @@ def profiled() -> bool:
         return "libTreeLauncher" in Path("/proc/self/maps").read_text("utf-8", "replace")
     except OSError:
         return False
+
+
+def _marks() -> bool:
+    """Whether a profiler around this process wants the block marked. A stop ends what it profiles, so `diagnose` without
+    --profiler-range, which profiles everything, wants no marks."""
+    return profiled() and os.environ.get(launchers.PROFILED, launchers.RANGE) == launchers.RANGE
 
 
 def _inside_a_launcher() -> DiagnoseError:

@@ -184,12 +184,17 @@ def test_an_error_in_the_block_is_the_programs(folder: Path) -> None:
 
 
 def test_a_program_that_is_being_profiled_only_marks_its_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launchers.PROFILED, "1")
+    monkeypatch.setenv(launchers.PROFILED, launchers.RANGE)
     marks: list[str] = []
     monkeypatch.setattr(rerun, "profiler_range", lambda: _marking(marks))
     with diagnose.profile() as p:
         marks.append("work")
     assert marks == ["start", "work", "stop"] and p.summary is None and runs(folder) == 0
+    marks.clear()
+    monkeypatch.setenv(launchers.PROFILED, "1")
+    with diagnose.profile():
+        marks.append("work")
+    assert marks == ["work"] and runs(folder) == 0, "a stop would end the profile of the whole program"
 
 
 class _marking:

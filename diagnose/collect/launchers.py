@@ -27,6 +27,7 @@ _TORCH = frozenset({"torchrun"})
 _TORCH_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 # Set for programs that diagnose runs: `diagnose.profile` then marks its block instead of starting a second process.
 PROFILED = "DIAGNOSE_PROFILED"
+RANGE = "range"  # its value where only what stands between cudaProfilerStart and cudaProfilerStop counts
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,10 @@ def out_of_sight(target: Sequence[str]) -> bool:
     return bool(target) and _name(target) in _BY_DAEMON
 
 
-def environment() -> dict[str, str]:
+def environment(profiler_range: bool = False) -> dict[str, str]:
     """What a profiled program finds in its environment, where it does not say otherwise.
 
     Triton's autotuner times each configuration with dozens of launches; with its results on disk (Triton 3.3 and newer)
     only the first run of the program does that, and the profiled one launches what was chosen.
     """
-    return {"TRITON_CACHE_AUTOTUNING": "1", PROFILED: "1"}
+    return {"TRITON_CACHE_AUTOTUNING": "1", PROFILED: RANGE if profiler_range else "1"}

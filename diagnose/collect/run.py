@@ -195,7 +195,11 @@ def _execute(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=own_group,
-                env={_STOCK_SECTIONS: "1", **launchers.environment(), **os.environ},
+                env={
+                    _STOCK_SECTIONS: "1",
+                    **launchers.environment(options.plan.selection.profiler_range),
+                    **os.environ,
+                },
             )
         except OSError as error:
             raise DiagnoseError(
