@@ -146,8 +146,8 @@ def profiled() -> bool:
 
 
 def _marks() -> bool:
-    """Whether a profiler around this process wants the block marked. A stop ends what it profiles, so `diagnose` without
-    --profiler-range, which profiles everything, wants no marks."""
+    """Whether a profiler around this process wants the block marked. A stop ends what it profiles, so a `diagnose` that
+    profiles everything (no --profiler-range) wants no marks."""
     return profiled() and os.environ.get(launchers.PROFILED, launchers.RANGE) == launchers.RANGE
 
 
