@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from diagnose.api import Options
     from diagnose.summary import Summary
 
-_entered = 0  # blocks of this process so far: the number by which the second process knows the one to profile
+_entered = 0  # calls and blocks of this process so far: by their number the second process knows the one to profile
+_results: list[Summary | None] = []  # theirs, for a second process that comes by them again
 _TAIL = 2000  # characters of a failed program's output that the error shows
 
 
@@ -47,7 +48,7 @@ def profile(
     function: Callable[..., Any], /, *args: Any, warmup: int = ..., kernel: str | None = ...,
     report: str | Path | None = ..., max_launches: int = ..., clock_control: str = ..., cache_control: str = ...,
     ncu: str | None = ..., timeout_s: float | None = ..., progress: Callable[[str], None] | None = ..., **kwargs: Any,
-) -> Summary: ...  # fmt: skip
+) -> Summary | None: ...  # fmt: skip
 
 
 @overload
@@ -63,13 +64,14 @@ def profile(
     report: str | Path | None = None, max_launches: int = 50, clock_control: str = "none", cache_control: str = "all",
     ncu: str | None = None, timeout_s: float | None = None, progress: Callable[[str], None] | None = None,
     **kwargs: Any,
-) -> Summary | Block:  # fmt: skip
+) -> Summary | Block | None:  # fmt: skip
     """Profiles `function(*args, **kwargs)` in a second process and returns its `Summary`; without a function, the block
     of `with diagnose.profile() as p:`, whose summary is then `p.summary`.
 
     `warmup` calls come before the profiled one, so that compiling and autotuning are left out. `kernel` is a function
     name or `regex:…`. `report` keeps ncu's report under that name. `progress` is told each step. The function's result
-    is not returned: it belongs to the second process. Raises DiagnoseError where nothing was measured.
+    is not returned: it belongs to the second process. Returns None where this process is being profiled itself. Raises
+    DiagnoseError where nothing was measured.
     """
     from diagnose.api import Options
 
@@ -83,9 +85,43 @@ def profile(
     )
     if function is None:
         return Block(wanted)
+    return _call(function, args, kwargs, warmup, wanted)
+
+
+def _call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], warmup: int, wanted: _Wanted
+) -> Summary | None:
+    from diagnose import rerun
+
+    number = _next()
+    if rerun.block is not None:
+        return _known(number)
+    if profiled():
+        for _ in range(warmup):
+            function(*args, **kwargs)
+        with rerun.profiler_range() if _marks() else contextlib.nullcontext():
+            function(*args, **kwargs)
+        return None
     if launchers.one_of_many():
         raise _inside_a_launcher()
-    return _in_second_process(_function_job(function, args, kwargs, warmup), wanted)
+    summary = _in_second_process(_function_job(function, args, kwargs, warmup), wanted)
+    _results[number - 1] = summary
+    return summary
+
+
+def _next() -> int:
+    global _entered
+    _entered += 1
+    _results.append(None)
+    return _entered
+
+
+def _known(number: int) -> Summary | None:
+    """What the first process has for that call or block."""
+    from diagnose import rerun
+
+    found: Summary | None = rerun.known[number - 1] if number <= len(rerun.known) else None
+    return found
 
 
 class Block:
@@ -102,9 +138,7 @@ class Block:
     def __enter__(self) -> Block:
         from diagnose import rerun
 
-        global _entered
-        _entered += 1
-        self._number = _entered
+        self._number = _next()
         mine = rerun.block == self._number if rerun.block is not None else _marks()
         if rerun.block is None and not profiled() and launchers.one_of_many():
             raise _inside_a_launcher()
@@ -123,9 +157,14 @@ class Block:
             if rerun.block is not None and error is None:
                 raise rerun.BlockDone
             return
-        if error is not None or rerun.block is not None or profiled():
+        if error is not None:
             return
-        self.summary = _in_second_process(_program_job(self._number), self._wanted)
+        if rerun.block is not None or profiled():
+            self.summary = _known(self._number)
+            return
+        job = _program_job(self._number)
+        self.summary = _in_second_process({**job, "known": _results[: self._number - 1]}, self._wanted)
+        _results[self._number - 1] = self.summary
         _show(self.summary)
 
     def _repr_html_(self) -> str:
@@ -236,6 +275,9 @@ def _in_second_process(job: dict[str, Any], wanted: _Wanted) -> Summary:
         if data is not None:
             job["payload"] = str(folder / "payload")
             Path(job["payload"]).write_bytes(data)
+        if "known" in job:
+            known, job["known"] = job["known"], str(folder / "known")
+            Path(job["known"]).write_bytes(pickle.dumps(known))
         (folder / "job.json").write_text(json.dumps(job), "utf-8")
         output = folder / "output.txt"
         live = api.Live(

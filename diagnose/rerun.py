@@ -22,6 +22,8 @@ from typing import Any
 
 #: The number of the block that this process profiles (1 is the first), or None where it is not such a process.
 block: int | None = None
+#: What the first process has for the calls and blocks before that one: none of them is profiled a second time.
+known: list[Any] = []
 
 
 class BlockDone(SystemExit):
@@ -102,11 +104,13 @@ def _cells(job: dict[str, Any]) -> None:
 
 def main(path: str) -> int:
     """Does what the file says. Returns the exit status."""
-    global block
+    global block, known
     job = json.loads(Path(path).read_text("utf-8"))
     os.chdir(job["folder"])
     sys.path[:0] = [entry for entry in job["path"] if entry not in sys.path]
     block = job.get("block")
+    if "known" in job:
+        known = pickle.loads(Path(job["known"]).read_bytes())  # written by our own parent, mode 0600
     try:
         {"function": _function, "script": _script, "cells": _cells}[job["kind"]](job)
     except BlockDone:

@@ -176,6 +176,27 @@ def test_a_block_of_a_script_is_profiled_in_a_second_process(folder: Path) -> No
     assert runs(folder) == 2
 
 
+def test_calls_before_a_block_are_not_profiled_again_in_its_process(folder: Path) -> None:
+    """ncu under ncu would wait for itself: the second process is given what the first has."""
+    done = python(
+        folder,
+        """
+        import diagnose
+        def step():
+            open("seen", "a").write("step ")
+        if __name__ == "__main__":
+            s = diagnose.profile(step, warmup=0)
+            open("seen", "a").write(s.document["kernels"][0]["name"] + " ")
+            with diagnose.profile() as p:
+                open("seen", "a").write("block ")
+            print(p.summary is not None)
+        """,
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert (folder / "seen").read_text().split() == ["step", "gemm_mma", "block", "gemm_mma", "block"]
+    assert runs(folder) == 2
+
+
 def test_an_error_in_the_block_is_the_programs(folder: Path) -> None:
     with pytest.raises(ZeroDivisionError), diagnose.profile() as p:
         print(1 // 0)
@@ -195,6 +216,8 @@ def test_a_program_that_is_being_profiled_only_marks_its_block(folder: Path, mon
     with diagnose.profile():
         marks.append("work")
     assert marks == ["work"] and runs(folder) == 0, "a stop would end the profile of the whole program"
+    marks.clear()
+    assert diagnose.profile(marks.append, "work") is None and marks == ["work", "work"] and runs(folder) == 0
 
 
 class _marking:
