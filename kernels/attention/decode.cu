@@ -2,31 +2,31 @@
 // which the cache is read.
 // diagnose: expect hbm-bandwidth
 //
-// SMs read at rates that differ by a quarter, so that equal shares would leave the fast ones idle at the end: a CTA takes a few
-// tiles of its head at a time for as long as there are any, then helps at the next head that has some. One warp takes tiles and
-// loads them by TMA into a ring of stages; four warps multiply 16 keys of each. The heads that share keys (up to 8) are the rows of
-// mma.sync's first operand. A CTA leaves, for every head that it worked at, its weighted sum; the last one at a head combines
-// them. Nothing hides that end, so that it is short: every thread has four columns of a row, and the loads of sixteen parts are
+// The tiles of all heads form one line, which the CTAs share equally, so that no SM ends early. One warp loads them by TMA
+// into a ring of stages; four warps take 16 keys of each. The heads that share keys (up to 8) are the rows of mma.sync's
+// first operand. A CTA leaves, for every head that it touches, its weighted sum; the last CTA at a head combines them.
+// Nothing hides that end, so that it is short: every thread has four columns of a row, and the loads of eight parts are
 // under way together.
 //
 // --stages 2..6: a stage is a tile of K and one of V. Up to 3 (head dimension 128) two CTAs fit on an SM, above that one.
-// --unit 1..1024: tiles taken at a time.   --l2 0|64|128|256: bytes that a miss brings into L2 around what is asked for.
+// --waves 1..16: CTAs that follow each other on an SM; with more of them, SMs that read faster take more.
+// --l2 0|64|128|256: bytes that a miss brings into L2 around what is asked for. 256 costs 7 % of HBM's rate on an H200 (1 GiB in
+// 259 us instead of 240, tests/gpu/read_paths.cu): half as much again crosses between the two halves of L2.
 #include "check.cuh"
 #include "panels.cuh"
 
 constexpr int kTileKeys = 64, kWarps = 4, kThreads = (kWarps + 1) * 32, kMaxStages = 6, kMaxGroup = 8;
 
-// Per head: tiles taken (and more, by those who came too late), CTAs that took some, tiles whose sums are there. `producers`: CTAs
-// that take no more. All are 0 again at the end of a launch.
-struct Progress {
-    unsigned *taken, *sharers, *finished, *producers;
-};
+// The line of `tiles` tiles among `ctas`: CTA c has those from share_start(c) to share_start(c + 1).
+__host__ __device__ inline int share_start(int cta, int tiles, int ctas) { return int((long long)cta * tiles / ctas); }
+__host__ __device__ inline int share_owner(int tile, int tiles, int ctas) {
+    return int(((long long)(tile + 1) * ctas - 1) / tiles);
+}
 
 // After the stages, each a tile of K, then one of V.
 template <int D>
 struct Shared {
     uint64_t full[kMaxStages], empty[kMaxStages];
-    int head[kMaxStages], part[kMaxStages];  // of the stage's tiles: the head, and where the CTA leaves its sums; -1 ends the work
     float largest[kWarps][kMaxGroup], total[kWarps][kMaxGroup];
     alignas(16) float sum[kWarps][kMaxGroup][D];
     bool last;
@@ -67,85 +67,37 @@ __device__ inline float* part_of(float* parts, int head, int part, int max_parts
     return parts + (size_t(head) * max_parts + part) * group * kPartRow<D>;
 }
 
-// By a warp: the next head behind `head` that has tiles to take, -1 if none has.
-__device__ inline int next_head(const Progress& progress, int head, int heads, int tiles_a_head) {
-    for (int behind = 1; behind < heads; behind += 32) {
-        int mine = behind + int(threadIdx.x % 32);
-        int candidate = (head + mine) % heads;
-        bool has = mine < heads && int(__ldcg(&progress.taken[candidate])) < tiles_a_head;
-        unsigned found = __ballot_sync(0xffffffffu, has);
-        if (found) return __shfl_sync(0xffffffffu, candidate, __ffs(found) - 1);
-    }
-    return -1;
-}
-
-// The loading warp: takes tiles, `unit` at a time, and fills the ring.
-template <int D>
-__device__ inline void produce(const CUtensorMap& map_k, const CUtensorMap& map_v, Shared<D>& shared, uint32_t stages,
-                               int stage_count, const Progress& progress, int heads, int tiles_a_head, int unit) {
-    constexpr uint32_t kTileBytes = kTileKeys * D * 2;
-    int lane = threadIdx.x % 32;
-    auto take = [&](int head) { return lane == 0 ? int(atomicAdd(&progress.taken[head], unsigned(unit))) : 0; };
-    Ring ring{0, 1};
-    int head = int((long long)blockIdx.x * heads / gridDim.x), part = -1;
-    int taken = take(head);
-    for (;;) {
-        int first = __shfl_sync(0xffffffffu, taken, 0);
-        if (first >= tiles_a_head) {
-            head = next_head(progress, head, heads, tiles_a_head);
-            if (head < 0) break;
-            part = -1;
-            taken = take(head);
-            continue;
-        }
-        if (lane == 0 && part < 0) part = int(atomicAdd(&progress.sharers[head], 1u));
-        part = __shfl_sync(0xffffffffu, part, 0);
-        taken = take(head);  // ahead: the answer takes as long as a tile
-        for (int tile = first; tile < min(first + unit, tiles_a_head); ++tile, ring.next(stage_count)) {
-            if (lane != 0) continue;
-            uint64_t* barrier = &shared.full[ring.slot];
-            uint32_t target = stages + ring.slot * 2 * kTileBytes;
-            int row = (head * tiles_a_head + tile) * kTileKeys;
-            barrier_wait(&shared.empty[ring.slot], ring.parity);
-            shared.head[ring.slot] = head, shared.part[ring.slot] = part;
-            barrier_expect(barrier, 2 * kTileBytes);
-            load_rows<D>(target, &map_k, row, kTileKeys, barrier);
-            load_rows<D>(target + kTileBytes, &map_v, row, kTileKeys, barrier);
-        }
-        __syncwarp();
-    }
-    if (lane == 0) {
-        barrier_wait(&shared.empty[ring.slot], ring.parity);
-        shared.head[ring.slot] = -1;
-        barrier_arrive(&shared.full[ring.slot]);
-    }
-    // The last one to take none leaves the counters as they were.
-    __threadfence();
-    int last = lane == 0 && atomicAdd(progress.producers, 1u) == gridDim.x - 1;
-    if (!__shfl_sync(0xffffffffu, last, 0)) return;
-    for (int i = lane; i < heads; i += 32) progress.taken[i] = 0;
-    if (lane == 0) *progress.producers = 0;
-}
-
 template <int D>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_decode(const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
                      const __nv_bfloat16* __restrict__ q, __nv_bfloat16* __restrict__ out, float* __restrict__ parts,
-                     Progress progress, int heads, int tiles_a_head, int unit, int group, int max_parts, int stage_count,
-                     float scale_log2) {
+                     unsigned* __restrict__ arrived, int tiles, int tiles_a_head, int group, int max_parts,
+                     int stage_count, float scale_log2) {
     constexpr uint32_t kTileBytes = kTileKeys * D * 2;
     // Aligned without slack: two CTAs fill an SM's shared memory to the last kilobytes.
     extern __shared__ __align__(1024) unsigned char dynamic[];
     Shared<D>& shared = *reinterpret_cast<Shared<D>*>(dynamic + stage_count * 2 * kTileBytes);
     uint32_t stages = shared_address(dynamic);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int begin = share_start(blockIdx.x, tiles, gridDim.x), end = share_start(blockIdx.x + 1, tiles, gridDim.x);
     if (threadIdx.x == 0) {
         for (int i = 0; i < stage_count; ++i) barrier_init(&shared.full[i], 1), barrier_init(&shared.empty[i], kWarps);
         barrier_init_visible();
     }
     __syncthreads();
+
     if (warp == kWarps) {
-        produce<D>(map_k, map_v, shared, stages, stage_count, progress, heads, tiles_a_head, unit);
+        if (lane == 0) {
+            Ring ring{0, 1};
+            for (int tile = begin; tile < end; ++tile, ring.next(stage_count)) {
+                uint64_t* barrier = &shared.full[ring.slot];
+                uint32_t target = stages + ring.slot * 2 * kTileBytes;
+                barrier_wait(&shared.empty[ring.slot], ring.parity);
+                barrier_expect(barrier, 2 * kTileBytes);
+                load_rows<D>(target, &map_k, tile * kTileKeys, kTileKeys, barrier);
+                load_rows<D>(target + kTileBytes, &map_v, tile * kTileKeys, kTileKeys, barrier);
+            }
+        }
         return;
     }
 
@@ -154,12 +106,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     int row_v = warp * 16 + lane % 16, chunk_v = lane / 16;
     int mine = lane / 4;  // the query head whose scores this lane holds; rows 8 to 15 of the fragments stay empty
     Ring ring{0, 0};
-    // One lane reads and tells the others: it is the one that gives the stage back.
-    auto told = [&](const int* where) { return __shfl_sync(0xffffffffu, lane == 0 ? where[ring.slot] : 0, 0); };
-    barrier_wait(&shared.full[ring.slot], ring.parity);
-    for (int head = told(shared.head); head >= 0;) {
-        int part = told(shared.part), next = head;
-        unsigned done = 0;
+    for (int tile = begin; tile < end;) {
+        int head = tile / tiles_a_head, stop = min(end, (head + 1) * tiles_a_head);
         uint32_t query[D / 16][2];
         const __nv_bfloat16* q_row = q + size_t(head * group + min(mine, group - 1)) * D + lane % 4 * 2;
 #pragma unroll
@@ -168,8 +116,9 @@ __global__ void __launch_bounds__(kThreads, 2)
             for (int e = 0; e < 2; ++e) query[i][e] = *reinterpret_cast<const uint32_t*>(q_row + i * 16 + e * 8);
         float result[D / 8][4] = {}, largest = -INFINITY, total = 0;
 
-        for (; next == head; ++done) {
+        for (; tile < stop; ++tile, ring.next(stage_count)) {
             uint32_t k = stages + ring.slot * 2 * kTileBytes, v = k + kTileBytes;
+            barrier_wait(&shared.full[ring.slot], ring.parity);
             float score[2][4] = {};
 #pragma unroll
             for (int i = 0; i < D / 16; ++i) {
@@ -202,9 +151,6 @@ __global__ void __launch_bounds__(kThreads, 2)
             }
             __syncwarp();
             if (lane == 0) barrier_arrive(&shared.empty[ring.slot]);
-            ring.next(stage_count);
-            barrier_wait(&shared.full[ring.slot], ring.parity);
-            next = told(shared.head);
         }
 
         // The four warps of this CTA.
@@ -216,15 +162,17 @@ __global__ void __launch_bounds__(kThreads, 2)
             *reinterpret_cast<float2*>(&shared.sum[warp][mine][j * 8 + lane % 4 * 2]) =
                 make_float2(result[j][0], result[j][1]);
         named_barrier(1, kWarps * 32);
-        float* mine_out = part_of<D>(parts, head, part, max_parts, group);
+        int first = share_owner(head * tiles_a_head, tiles, gridDim.x);
+        int count = share_owner((head + 1) * tiles_a_head - 1, tiles, gridDim.x) - first + 1;
+        float* mine_out = part_of<D>(parts, head, blockIdx.x - first, max_parts, group);
         for (int i = threadIdx.x * 4; i < group * D; i += kWarps * 32 * 4) {
             int row = i / D, column = i % D;
-            Part all, warps[kWarps];
+            Part all, part[kWarps];
 #pragma unroll
             for (int w = 0; w < kWarps; ++w)
-                warps[w] = {*reinterpret_cast<const float4*>(&shared.sum[w][row][column]), shared.largest[w][row],
-                            shared.total[w][row]};
-            combine(all, warps, scale_log2);
+                part[w] = {*reinterpret_cast<const float4*>(&shared.sum[w][row][column]), shared.largest[w][row],
+                           shared.total[w][row]};
+            combine(all, part, scale_log2);
             float* to = mine_out + row * kPartRow<D>;
             *reinterpret_cast<float4*>(to + column) = all.sum;
             if (column == 0) *reinterpret_cast<float2*>(to + D) = make_float2(all.largest, all.total);
@@ -233,47 +181,43 @@ __global__ void __launch_bounds__(kThreads, 2)
         // The last CTA at this head reads what all have left. Its own part is there too.
         __threadfence();
         named_barrier(1, kWarps * 32);
-        if (threadIdx.x == 0) shared.last = atomicAdd(&progress.finished[head], done) == unsigned(tiles_a_head) - done;
+        if (threadIdx.x == 0) shared.last = atomicAdd(&arrived[head], 1u) == unsigned(count) - 1;
         named_barrier(1, kWarps * 32);
         if (shared.last) {
             __threadfence();
-            constexpr int kBatch = 16;
-            int count = int(__ldcg(&progress.sharers[head]));
+            constexpr int kBatch = 8;
             for (int i = threadIdx.x * 4; i < group * D; i += kWarps * 32 * 4) {
                 int row = i / D, column = i % D;
                 Part all;
                 for (int c = 0; c < count; c += kBatch) {
-                    Part others[kBatch];
+                    Part part[kBatch];
 #pragma unroll
                     for (int j = 0; j < kBatch; ++j) {
                         if (c + j >= count) continue;
                         const float* from = part_of<D>(parts, head, c + j, max_parts, group) + row * kPartRow<D>;
                         float2 weight = __ldcg(reinterpret_cast<const float2*>(from + D));
-                        others[j] = {__ldcg(reinterpret_cast<const float4*>(from + column)), weight.x, weight.y};
+                        part[j] = {__ldcg(reinterpret_cast<const float4*>(from + column)), weight.x, weight.y};
                     }
-                    combine(all, others, scale_log2);
+                    combine(all, part, scale_log2);
                 }
                 uint32_t* to = reinterpret_cast<uint32_t*>(out + size_t(head) * group * D + i);
                 to[0] = pack_bf16(all.sum.x / all.total, all.sum.y / all.total);
                 to[1] = pack_bf16(all.sum.z / all.total, all.sum.w / all.total);
             }
-            named_barrier(1, kWarps * 32);  // all have read how many parts there are
-            if (threadIdx.x == 0) progress.finished[head] = progress.sharers[head] = 0;
+            if (threadIdx.x == 0) arrived[head] = 0;  // for the next launch
         }
-        head = next;
     }
 }
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
     AttentionShape shape(args, 16384, 128);
-    long long stages = args.get("stages", 3), unit = args.get("unit", 8);
-    long long l2 = args.get("l2", 128);
+    long long stages = args.get("stages", 3), waves = args.get("waves", 1), l2 = args.get("l2", 128);
     int runs = repeats(args);
     auto key = seed(args);
     args.done();
     require(stages >= 2 && stages <= kMaxStages, "--stages must be between 2 and 6");
-    require(unit >= 1 && unit <= 1024, "--unit must be between 1 and 1024");
+    require(waves >= 1 && waves <= 16, "--waves must be between 1 and 16");
     require(l2 == 0 || l2 == 64 || l2 == 128 || l2 == 256, "--l2 must be 0, 64, 128 or 256");
     int s = shape.s, d = shape.d, group = shape.group(), kv_heads = shape.heads() / group;
     require(s % kTileKeys == 0, "--s must be a multiple of 64");
@@ -298,19 +242,21 @@ int main(int argc, char** argv) {
     CHECK_CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
     CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, bytes));
     require(resident > 0, "the kernel does not fit this GPU");
-    int tiles_a_head = s / kTileKeys, units = (tiles_a_head + int(unit) - 1) / int(unit);
-    int grid = int(std::min((long long)sms * resident, (long long)kv_heads * units));
-    int max_parts = std::min(grid, units);  // a CTA works at a head once
+    int tiles_a_head = s / kTileKeys, tiles = kv_heads * tiles_a_head, grid = std::min(sms * resident * int(waves), tiles);
+    // A CTA in the middle has at least tiles / grid tiles, rounded down; one more part at each end of a head.
+    int max_parts = std::min(grid, tiles_a_head / (tiles / grid) + 2);
     float* parts = device_alloc<float>(size_t(kv_heads) * max_parts * group * (d + 4));
-    unsigned* counters = device_alloc<unsigned>(3 * size_t(kv_heads) + 1);
-    CHECK_CUDA(cudaMemset(counters, 0, (3 * size_t(kv_heads) + 1) * sizeof(unsigned)));
-    Progress progress{counters, counters + kv_heads, counters + 2 * size_t(kv_heads), counters + 3 * size_t(kv_heads)};
-    auto promotion = CUtensorMapL2promotion(l2 == 256 ? 3 : l2 / 64);  // none, 64, 128, 256 bytes
+    unsigned* arrived = device_alloc<unsigned>(kv_heads);
+    CHECK_CUDA(cudaMemset(arrived, 0, kv_heads * sizeof(unsigned)));
+    auto promotion = l2 == 256   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                     : l2 == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                     : l2 == 64  ? CU_TENSOR_MAP_L2_PROMOTION_L2_64B
+                                 : CU_TENSOR_MAP_L2_PROMOTION_NONE;
     CUtensorMap map_k = panel_map(k, rows, d, kTileKeys, promotion), map_v = panel_map(v, rows, d, kTileKeys, promotion);
     float scale_log2 = float(1.4426950408889634 / std::sqrt(double(d)));
     auto launch = [&] {
-        kernel<<<grid, kThreads, bytes>>>(map_k, map_v, q, out, parts, progress, kv_heads, tiles_a_head, int(unit), group,
-                                          max_parts, int(stages), scale_log2);
+        kernel<<<grid, kThreads, bytes>>>(map_k, map_v, q, out, parts, arrived, tiles, tiles_a_head, group, max_parts,
+                                          int(stages), scale_log2);
     };
     launch();
     CHECK_CUDA(cudaGetLastError());

@@ -49,8 +49,8 @@ SMALL = {
         "--s 64 --b 1 --h 1 --kv_heads 1", "--s 1024 --b 1 --h 8 --kv_heads 1", "--s 4096 --b 3 --h 12 --kv_heads 4",
         "--s 8192 --b 2 --h 6 --kv_heads 6 --d 64", "--s 65536 --b 1 --h 2 --kv_heads 1",
         "--s 65536 --b 1 --h 8 --kv_heads 2 --stages 6", "--s 4096 --b 1 --h 6 --kv_heads 2 --d 64 --stages 2",
-        "--s 131072 --b 1 --h 7 --kv_heads 1", "--s 65536 --b 2 --h 4 --kv_heads 2 --unit 3",
-        "--s 192 --b 40 --h 40 --kv_heads 20 --unit 5",
+        "--s 131072 --b 1 --h 7 --kv_heads 1", "--s 65536 --b 2 --h 4 --kv_heads 2 --waves 3",
+        "--s 192 --b 40 --h 40 --kv_heads 20 --l2 256",
     ],
     "reduction/cub": ["--n 1000"],
     "reduction/scalar": ["--n 4", "--n 1000004"],
@@ -88,7 +88,7 @@ TIMED = [
     *(
         ("attention/decode", f"{shape}{choice}", "reduction/cub")
         for shape in DECODE
-        for choice in ("", " --stages 2", " --stages 4")
+        for choice in ("", " --l2 256", " --waves 2", " --stages 2", " --stages 4")
     ),
     ("reduction/cub", "", "reduction/cub"),
     ("reduction/atomic", "--repeats 5", "reduction/cub"),
