@@ -162,6 +162,12 @@ def test_counters_that_a_chip_lacks_are_left_out_and_named_once(run: Runner) -> 
     assert done.profiled == 1 and "dram__throughput" in done.warnings[0] and len(run.commands) == 2
 
 
+def test_a_metric_that_ranges_do_not_have_is_left_out() -> None:
+    """12: as ncu 2025.3.1 said it on an H200."""
+    line = "==ERROR== Metric smsp__sass_average_branch_targets_threads_uniform.pct is not supported in range replay."
+    assert read_log(line).unknown_metrics == ("smsp__sass_average_branch_targets_threads_uniform.pct",)
+
+
 # --- documents
 
 

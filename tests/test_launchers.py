@@ -205,6 +205,10 @@ def test_graphs_and_ranges_in_ncus_words() -> None:
 
     assert "--graph-profiling" not in words(Plan()) and "--profile-from-start" not in words(Plan())
     assert "--graph-profiling graph" in words(Plan(graph="graph"))
+    metrics = ("gpu__time_duration.sum", "smsp__sass_average_branch_targets_threads_uniform.pct")
+    for whole in (Plan(metrics=metrics, graph="graph"), Plan(metrics=metrics, replay="range")):
+        assert "sass" not in words(whole) and "SourceCounters" not in words(whole), "ncu refuses them there"
+    assert "sass" in words(Plan(metrics=metrics))
     assert "--profile-from-start off" in words(Plan(selection=Selection(profiler_range=True)))
     assert "--nvtx --nvtx-include step/" in words(Plan(selection=Selection(nvtx=("step/",))))
 

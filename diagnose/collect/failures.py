@@ -23,6 +23,8 @@ _EXIT = re.compile(r"The application returned an error code \((-?\d+)\)")
 _UNKNOWN_METRIC = re.compile(r"Failed to find metric (?:regex:)?\^?([A-Za-z0-9_.:\\]+)")
 # A chip or an instance (MIG) without such counters, seen with `nvlrx__bytes.sum` on a GPU without a link.
 _NO_ACCESS = re.compile(r"==ERROR== Unable to access the following \d+ metrics?: ([A-Za-z0-9_., ]+)")
+# For whole graphs and ranges ncu names the first such metric and gives up (seen with --graph-profiling graph).
+_NOT_IN_RANGES = re.compile(r"==ERROR== Metric ([A-Za-z0-9_.]+) is not supported in range replay")
 # What ncu says, after 2 s, of a launch that does not come back: `peer` of tests/gpu/failures.py.
 _SLOW_LAUNCH = "Launching the workload is taking more time than expected"
 # With `--kernel-id` a launch is called context:stream:name:invocation.
@@ -132,7 +134,8 @@ def read_log(text: str) -> NcuLog:
         crashed = seen.launches[-1].name
         seen.launches[-1] = Launch(crashed, None)
     unsaved = re.search(r"Failed to save the report to file (.*\S)", text)
-    no_access = [name.strip(" .") for names in _NO_ACCESS.findall(text) for name in names.split(",")]
+    no_access = _NOT_IN_RANGES.findall(text)
+    no_access += [name.strip(" .") for names in _NO_ACCESS.findall(text) for name in names.split(",")]
     exits = _EXIT.findall(text)
     reports = re.findall(r"^==PROF== Report: (.*\S)", text, re.MULTILINE)
     return NcuLog(

@@ -242,6 +242,18 @@ def _usable_sections(sections: Iterable[str], version: Version) -> list[str]:
     return [name for name in dict.fromkeys(sections) if not version or version >= SECTION_SINCE.get(name, ())]
 
 
+def _whole(plan: Plan) -> bool:
+    """Whether one result stands for everything that runs inside a graph or a range."""
+    return plan.graph == "graph" or plan.replay in ("range", "app-range")
+
+
+def _without_code(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Metrics and sections without those that count by instruction: ncu refuses them for graphs and ranges (`Metric
+    smsp__sass_… is not supported in range replay`, 2025.3)."""
+    metrics = tuple(m for m in plan.metrics if "sass_" not in m and m not in CODE_METRICS)
+    return metrics, tuple(s for s in plan.sections if s not in CODE_SECTIONS)
+
+
 def ncu_command(
     plan: Plan, target: Iterable[str], ncu: Path, version: str | None, export: Path, log: Path
 ) -> list[str]:
@@ -252,9 +264,10 @@ def ncu_command(
     command = [str(ncu), "--export", str(export).replace("%", "%%"), "--force-overwrite", "--log-file", str(log)]
     command += ["--target-processes", "all"]
     command += _launch_filter(plan.selection, parse_version(version))
-    for section in _usable_sections(plan.sections, parse_version(version)):
+    wanted, sections = (plan.metrics, plan.sections) if not _whole(plan) else _without_code(plan)
+    for section in _usable_sections(sections, parse_version(version)):
         command += ["--section", section]
-    if metrics := list(dict.fromkeys(plan.metrics)):
+    if metrics := list(dict.fromkeys(wanted)):
         command += ["--metrics", ",".join(metrics)]
     command += ["--clock-control", plan.clock_control, "--cache-control", plan.cache_control]
     command += ["--replay-mode", plan.replay]

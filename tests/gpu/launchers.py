@@ -9,11 +9,13 @@ report. Needs nvcc, ncu, and PyTorch with Triton for some cases.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import glob
 import json
 import lzma
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 45.0
 DIAGNOSE = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
 QUICK = ["--survey", "none", "--no-html"]
 
@@ -114,11 +117,22 @@ class Machine:
             raise SystemExit("nvcc failed")
 
     def run(self, words: Sequence[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", **(env or {})}
-        return subprocess.run(
-            list(words), cwd=self.folder, env=environment, capture_output=True, text=True, errors="replace",
-            timeout=100, check=False,
+        path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+        environment = {**os.environ, "PYTHONPATH": path, "LAUNCHERS_CASE": "1", **(env or {})}
+        process = subprocess.Popen(
+            list(words), cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            for entry in Path("/proc").glob("[0-9]*/environ"):  # also what left the group, as ncu's own session does
+                with contextlib.suppress(OSError):
+                    if b"LAUNCHERS_CASE=1" in entry.read_bytes():
+                        os.kill(int(entry.parent.name), signal.SIGKILL)
+            out, err = process.communicate()
+            err += f"\nkilled after {LIMIT_S:g} s"
+        return subprocess.CompletedProcess(list(words), process.returncode, out, err)
 
     def diagnose(self, name: str, *words: str, env: dict[str, str] | None = None) -> tuple[Any, str]:
         """(document, what was said): a run of diagnose with its JSON."""
@@ -170,6 +184,21 @@ def inside(machine: Machine) -> tuple[bool, str]:
     ok = found == ["diagnose-report-rank0.ncu-rep", "diagnose-report-rank1.ncu-rep"]
     ok = ok and [run["rank"] for run in document["runs"]] == [0, 1]
     return ok, f"{found} {told(document)}\n{said}\n{read[-200:]}"
+
+
+def mpirun(machine: Machine) -> tuple[bool, str]:
+    """A real MPI launcher, where there is one."""
+    if shutil.which("mpirun") is None:
+        return True, "no mpirun here"
+    (machine.folder / "mpi").mkdir()
+    allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    words = ["mpirun", "-n", "2", *DIAGNOSE, "--no-html", "-o", "mpi/report.html", "./ranks"]
+    done = machine.run(words, allow)
+    found = sorted(path.name for path in (machine.folder / "mpi").glob("*.ncu-rep"))
+    outside, said = machine.diagnose("mpi-outside", *QUICK, "mpirun", "-n", "2", "./ranks", env=allow)
+    seen = len({kernel.get("process") for kernel in (outside or {"kernels": []})["kernels"]})
+    ok = found == ["report-rank0.ncu-rep", "report-rank1.ncu-rep"] and seen == 2
+    return ok, f"inside {found}, outside {seen} processes, {told(outside)}\n{done.stderr[-500:]}\n{said[-400:]}"
 
 
 def torchrun_outside(machine: Machine) -> tuple[bool, str]:
@@ -253,6 +282,7 @@ def under(machine: Machine) -> tuple[bool, str]:
 CASES: dict[str, Callable[[Machine], tuple[bool, str]]] = {
     "forked": forked,
     "inside": inside,
+    "mpirun": mpirun,
     "under": under,
     "graph-nodes": graph_nodes,
     "graph-whole": graph_whole,
