@@ -38,10 +38,41 @@ def ran(words: list[str], folder: Path, environment: dict[str, str] | None = Non
     return time.monotonic() - began, done.stdout + done.stderr
 
 
+def long_kernels(ncu: str, work: Path) -> dict[str, dict[str, float]]:
+    """Seconds that each group costs on a matrix product of 20 ms and on an elementwise kernel of 400 MB."""
+    groups = {
+        "time only": "gpu__time_duration.sum",
+        "one more hardware pass": "gpu__time_duration.sum,l1tex__t_sector_hit_rate.pct,lts__t_sector_hit_rate.pct",
+        "inst_executed": "inst_executed",
+        "thread_inst_executed_true": "thread_inst_executed_true",
+        "memory_l1_wavefronts_shared": "memory_l1_wavefronts_shared,memory_l1_wavefronts_shared_ideal",
+        "memory_l2_theoretical_sectors": (
+            "memory_l2_theoretical_sectors_global,memory_l2_theoretical_sectors_global_ideal"
+        ),
+        "opcodes": "sass__inst_executed_per_opcode_with_modifier_all",
+        "thread opcodes": "sass__thread_inst_executed_true_per_opcode_with_modifier_all",
+        "spills": "sass__inst_executed_register_spilling",
+        "sampled stalls": SAMPLED,
+    }
+    found: dict[str, dict[str, float]] = {}
+    for kernel in ("matmul", "map"):
+        base = ["-k", kernel, "-c", "2", "./loop", "--steps", "1", "--n", "4096"]
+        for name, metrics in groups.items():
+            words = [ncu, "--clock-control", "none", "-f", "-o", str(work / "long"), "--metrics", metrics, *base]
+            seconds, text = ran(words, work)
+            passes = re.findall(r"(\d+) pass(?:es)?\s*$", text, re.MULTILINE)
+            found.setdefault(kernel, {})[name] = round(seconds, 2)
+            errors = [line for line in text.splitlines() if "ERROR" in line]
+            print(f"{kernel} {name}: {seconds:.2f} s, passes {passes}", *errors, flush=True)
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    parser.add_argument("--long", action="store_true", help="only what each group costs on long kernels")
+    given = parser.parse_args()
+    out = given.out
     out.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(ROOT))
     from diagnose.api import Options, live_metrics, load_rules
@@ -53,6 +84,9 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     build = ["nvcc", "-O3", "-std=c++17", "-lineinfo", "-arch=sm_90", "-I", str(ROOT / "kernels")]
     subprocess.run([*build, str(ROOT / "tests/gpu/training_loop.cu"), "-o", str(work / "loop")], check=True)
+    if given.long:
+        (out / "long.json").write_text(json.dumps(long_kernels(str(find_ncu(None)), work), indent=1))
+        return 0
     print(ran(["./loop", "--steps", "0", "--check", "1", "--n", "1024", "--much", "4"], work)[1], flush=True)
     seconds, text = ran(["./loop"], work)
     print(f"alone: {seconds:.2f} s {text.strip()}", flush=True)
