@@ -231,14 +231,15 @@ def program(
     """`program.amdahl` from the kernels' entries of the document (`time_share`, `launches`, `group`, `verdict`,
     `operator`). `families`: id -> title.
 
-    `lines`: GPU time by what it is spent on, the OWN_LINES apart. `kernels`: the groups of equal launches whose fix
-    brings the whole most. Shares are of the GPU time that was profiled: the host's time and the gaps between launches
-    are not in a profile. None where no time was measured.
+    `lines`: GPU time by what it is spent on, the OWN_LINES apart; `classes`: by the verdicts' class. `kernels`: the
+    groups of equal launches whose fix brings the whole most. Shares are of the GPU time that was profiled: the host's
+    time and the gaps between launches are not in a profile. None where no time was measured.
     """
     timed = [(one, share) for one in kernels if isinstance(share := one.get("time_share"), int | float) and share > 0]
     if not timed or not gpu_time_us:
         return None
     lines: dict[str, list[float]] = {}
+    classes: dict[str, float] = {}
     groups: dict[object, list[tuple[Mapping[str, object], float]]] = {}
     for one, share in timed:
         operator = one.get("operator")
@@ -246,6 +247,8 @@ def program(
         spent = lines.setdefault(family, [0.0, 0.0])
         spent[0] += share
         spent[1] += _launches(one)
+        klass = str(_verdict(one)["class"])
+        classes[klass] = classes.get(klass, 0.0) + share
         groups.setdefault((one.get("group"), _verdict(one)["rule"]), []).append((one, share))
     titles = {**families, **OWN_LINES, OTHER: "Not recognised"}
     return {
@@ -260,6 +263,10 @@ def program(
                 "gone": _gone(share),
             }
             for family, (share, count) in sorted(lines.items(), key=lambda item: (-item[1][0], item[0]))
+        ],
+        "classes": [
+            {"class": klass, "us": rounded(share * gpu_time_us), "share": rounded(share)}
+            for klass, share in sorted(classes.items(), key=lambda item: (-item[1], item[0]))
         ],
         "kernels": _gains(list(groups.values())),
     }

@@ -73,6 +73,38 @@ def test_a_name_that_the_code_contradicts_is_no_family() -> None:
     assert family(scan) is None  # barriers
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "collective"),
+        ("void cross_device_reduce_1stage<__nv_bfloat16, 2>()", "histogram"),  # by its name no more than a reduction
+        ("void convert_fp8_kernel<__half>(float *)", "conversion"),
+        ("dequantize_block_q4_0", "conversion"),
+        ("void broadcast_kernel<float>(float *)", None),
+        ("property_update", None),
+        ("prefill_plan", None),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)", "copy"),
+        ("moe_align_block_size_kernel", "gather"),
+        ("embedded_runge_kutta", None),
+    ],
+)
+def test_names_on_code_that_only_moves_bytes(name: str, expected: str | None) -> None:
+    moved = family(replace(recorded.profile("faults/stream-copy"), name=name, demangled=name))
+    assert (moved[0] if moved else None) == expected
+
+
+@pytest.mark.skipif(not recorded.SHARED.is_dir(), reason="the shared reports are not beside the clone")
+def test_skinny_products_of_a_library() -> None:
+    found = [family(recorded.shared_kernel("h200-gemm.ncu-rep.xz", at)) for at in range(5)]
+    assert [one and one[0] for one in found] == [
+        "gemm-large",
+        "gemm-skinny",
+        "gemm-skinny",
+        "gemm-skinny",
+        "gemm-large",
+    ]
+
+
 def test_a_name_alone_is_said_to_be_one() -> None:
     bare = replace(recorded.profile("reduction/cub"), opcodes={}, thread_opcodes={}, lines=(), metrics={})
     assert family(bare) == ("histogram", "name")

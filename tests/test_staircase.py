@@ -104,9 +104,11 @@ def test_end_to_end_is_amdahls_law() -> None:
 
 def entry(share: float, family: str | None, gain: float | None, group: str, launches: int = 1) -> dict[str, Any]:
     speed = {"low": gain * 0.9, "expected": gain, "high": gain * 1.1} if gain else None
+    klass = "implementation" if gain else "hardware"
     return {
         "id": group, "name": group, "group": group, "time_share": share, "launches": launches,
-        "operator": {"family": family} if family else None, "verdict": {"rule": f"rule-{group}", "speedup": speed},
+        "operator": {"family": family} if family else None,
+        "verdict": {"rule": f"rule-{group}", "speedup": speed, "class": klass},
     }  # fmt: skip
 
 
@@ -126,6 +128,7 @@ def test_a_program_has_conversions_copies_and_communication_as_own_lines() -> No
     assert (lines["gemm-large"]["us"], lines["gemm-large"]["launches"]) == (500, 2)
     assert lines["conversion"]["gone"] == pytest.approx(1 / 0.8) and lines["copy"]["launches"] == 3
     assert sum(line["share"] for line in found["lines"]) == pytest.approx(1)
+    assert [(one["class"], one["share"]) for one in found["classes"]] == [("implementation", 0.65), ("hardware", 0.35)]
     first = found["kernels"][0]
     assert first["name"] == "a" and first["share"] == pytest.approx(0.5)
     assert first["expected"] == pytest.approx(1 / (0.5 + 0.25), rel=1e-5)
