@@ -18,16 +18,13 @@ LAUNCH_SECTIONS = ("LaunchStats", "Occupancy")
 # Per-address stalls and counts, executed opcodes: eight passes alone, instrumented ones among them.
 CODE_SECTIONS = ("SourceCounters", "InstructionStats")
 BASE_SECTIONS = (*LAUNCH_SECTIONS, *CODE_SECTIONS)
-# What of those two sections is read, by name: three passes instead of eight, and a third of their time.
+# What of those two sections decides, by name. Left to --deep: `memory_l1_*` and `memory_l2_*`, which simulate each access
+# in software, so that a matrix product of 20 ms takes seconds (docs/collection.md); hardware counters stand beside them.
 CODE_METRICS = (
     "group:smsp__pcsamp_warp_stall_reasons",
     "group:smsp__pcsamp_warp_stall_reasons_not_issued",
     "inst_executed",
     "thread_inst_executed_true",
-    "memory_l1_wavefronts_shared",
-    "memory_l1_wavefronts_shared_ideal",
-    "memory_l2_theoretical_sectors_global",
-    "memory_l2_theoretical_sectors_global_ideal",
     "sass__inst_executed_per_opcode_with_modifier_all",
     "sass__thread_inst_executed_true_per_opcode_with_modifier_all",
     "sass__inst_executed_register_spilling",

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 DIAGNOSE = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
 ONE_EACH = ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", "::regex:.:1"]
-LOOP = ["./loop", "--n", "4096"]
+LOOP = ["./loop"]
 KERNELS = ("gemm/naive", "reduction/vectorised", "attention/decode")
 
 TORCH = """
