@@ -18,8 +18,8 @@ LAUNCH_SECTIONS = ("LaunchStats", "Occupancy")
 # Per-address stalls and counts, executed opcodes: eight passes alone, instrumented ones among them.
 CODE_SECTIONS = ("SourceCounters", "InstructionStats")
 BASE_SECTIONS = (*LAUNCH_SECTIONS, *CODE_SECTIONS)
-# What of those two sections decides, by name. Left to --deep: `memory_l1_*` and `memory_l2_*`, for which ncu instruments
-# each access; they changed no finding of 210 recorded kernels, because hardware counters stand beside them.
+# What decides of those two sections, by name. Left to --deep: `memory_l1_*` and `memory_l2_*`: ncu instruments each
+# access for them, and they changed no finding of 210 recorded kernels, because hardware counters stand beside them.
 CODE_METRICS = (
     "group:smsp__pcsamp_warp_stall_reasons",
     "group:smsp__pcsamp_warp_stall_reasons_not_issued",
