@@ -19,6 +19,8 @@ UNITS = {"share", "count", "byte", "ratio", "bool", "text", "us", "GHz", "byte/s
 DECLARED: dict[str, Scalar] = {
     "useful_flops": 1e12, "useful_bytes": 1e9, "clock_loss": 0.15, "declared_sparse": True,
     "gemm_m": 64.0, "gemm_n": 64.0, "gemm_k": 64.0,
+    "library_us": 120.0,
+    "product_type": "bf16",
 }  # fmt: skip
 
 # Facts without a value on any recorded report or declaration, with the reason. None today.
@@ -51,6 +53,9 @@ def test_every_fact_has_a_value_somewhere() -> None:
         answered = recorded.context_of(kernel, {name: value}).evaluate(name)
         assert answered.value == value, f"declared {name}={value} came back as {answered}"
         seen.add(name)
+    product = {"useful_flops": 2.0 * 8192**3, "library_us": 1400.0}
+    assert recorded.context_of(kernel, product).value("over_library")
+    seen.add("over_library")
     without = set(CATALOGUE) - seen
     assert without == set(WITHOUT), f"no value anywhere: {sorted(without)}; listed: {sorted(WITHOUT)}"
 

@@ -80,7 +80,9 @@ def test_every_bundled_manifest_is_valid() -> None:
         )
         assert max(work_of(kernel, kernel.params).values()) > 0, f"{kernel.name} does no useful work"
         if kernel.twin is not None:
-            assert found[kernel.twin].twin == kernel.name
+            # Several faults may share one healthy twin, which names one of them.
+            back = found[found[kernel.twin].twin or ""]
+            assert back.name == kernel.name or back.twin == kernel.twin, f"{kernel.twin} is no twin of {kernel.name}"
 
 
 def test_list_has_the_contracts_keys() -> None:
