@@ -204,9 +204,12 @@ def _ridge(c: Context) -> tuple[float, str] | None:
     if done is None or not done.total or not hbm:
         return None
     scalar = max(("fp32", "fp64", "fp16"), key=lambda unit: float(getattr(done, unit)))
-    key = f"tensor:{done.path}:{done.kind}" if done.tensor >= getattr(done, scalar) else scalar
+    paths = c.fact("paths")
+    sparse = isinstance(paths, str) and f"sparse-{done.path}" in paths.split()
+    path = f"sparse-{done.path}" if sparse else done.path
+    key = f"tensor:{path}:{done.kind}" if done.tensor >= getattr(done, scalar) else scalar
     roof = c.ceilings.get(key)
-    label = f"{done.kind} by {done.path}" if key.startswith("tensor:") else scalar.upper()
+    label = f"{done.kind} by {path}" if key.startswith("tensor:") else scalar.upper()
     return (roof.value / hbm, label) if roof is not None else None
 
 

@@ -66,12 +66,19 @@ def _needed_bytes(c: Context) -> float | None:
     return min(moved, useful) if moved and useful else moved
 
 
-def _best_dense(c: Context, kind: str) -> Ceiling | None:
-    """The fastest dense Tensor path for the type (`tensor:PATH:TYPE`)."""
+def _sparse(c: Context) -> bool:
+    """Whether the kernel multiplies 2:4 sparse operands: its operations count as dense ones, at twice the rate."""
+    paths = c.fact("paths")
+    return isinstance(paths, str) and any(path.startswith("sparse-") for path in paths.split())
+
+
+def _best_path(c: Context, kind: str) -> Ceiling | None:
+    """The fastest Tensor path for the type (`tensor:PATH:TYPE`): of the sparse ones where the kernel is sparse."""
+    sparse = _sparse(c)
     paths = architecture(c.arch).tensor if c.arch is not None else {}
-    names = [f"tensor:{path}" for path in paths if path.endswith(f":{kind}") and not path.startswith("sparse-")]
-    dense = [found for name in names if (found := c.ceilings.get(name)) is not None]
-    return max(dense, key=lambda one: one.value, default=None)
+    names = [f"tensor:{path}" for path in paths if path.endswith(f":{kind}") and path.startswith("sparse-") == sparse]
+    known = [found for name in names if (found := c.ceilings.get(name)) is not None]
+    return max(known, key=lambda one: one.value, default=None)
 
 
 def _white_paper(c: Context, done: Operations | None, product: Product) -> _Bound | None:
@@ -82,6 +89,8 @@ def _white_paper(c: Context, done: Operations | None, product: Product) -> _Boun
         found.append(_Bound("hbm", needed / bandwidth * 1e6, needed, bandwidth, "byte/s", "datasheet"))
     for resource, key, amount in _units(done, c.value("useful_flops")) if done is not None else ():
         peak = product.peaks.get("fp64-tensor" if (resource, key) == ("tensor", "fp64") else key)
+        if peak and resource == "tensor" and _sparse(c):
+            peak *= 2  # data sheets give twice the dense rate for 2:4 sparsity
         if peak:
             found.append(_Bound(resource, amount / peak * 1e6, amount, peak, "op/s", "datasheet"))
     return max(found, key=lambda one: one.us, default=None)
@@ -98,7 +107,7 @@ def _micro_benchmark(c: Context, done: Operations | None, product: Product) -> _
     if needed and hbm is not None:
         found.append(_Bound("hbm", needed / hbm.value * 1e6, needed, hbm.value, "byte/s", hbm.source))
     for resource, key, amount in _units(done, c.value("useful_flops")) if done is not None else ():
-        best = _best_dense(c, key) if resource == "tensor" else c.ceilings.get(key)
+        best = _best_path(c, key) if resource == "tensor" else c.ceilings.get(key)
         if best is not None:
             rate = best.value * scale
             found.append(_Bound(resource, amount / rate * 1e6, amount, rate, "op/s", best.source))
@@ -139,7 +148,8 @@ def _own_path(c: Context, done: Operations | None) -> float | None:
     """How much slower the kernel's Tensor path is than the best one of its type."""
     if done is None or not done.tensor or not done.path or not done.kind:
         return None
-    own, best = c.ceilings.get(f"tensor:{done.path}:{done.kind}"), _best_dense(c, done.kind)
+    path = f"sparse-{done.path}" if _sparse(c) else done.path
+    own, best = c.ceilings.get(f"tensor:{path}:{done.kind}"), _best_path(c, done.kind)
     return best.value / own.value if own is not None and best is not None else None
 
 
