@@ -14,10 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diagnose import budget, engine, facts, installed, problem, program, ranks, sections
+from diagnose import budget, engine, facts, installed, problem, program, ranks, sections, throttle
 from diagnose.bars import Step, silent
 from diagnose.bundled import bundled
 from diagnose.ceilings import library, store
+from diagnose.collect.clocks import Clocks
 from diagnose.collect.find import find_ncu
 from diagnose.collect.run import Collected
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
@@ -234,10 +235,11 @@ def examine(
     declared: Mapping[str, Scalar] | None = None,
     covered_share: float | None = None,
     step: Step = silent,
+    clocks: Clocks | None = None,
 ) -> Document:
     """Diagnoses every result of a profile and builds the document. `declared` replaces what the options declare;
     `covered_share` is the part of the GPU time that was profiled, where a survey says. `step` is told how many
-    results are diagnosed."""
+    results are diagnosed. `clocks` is what was sampled beside an unprofiled run."""
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     kernels = _selected(profile, options.kernel)
@@ -245,10 +247,12 @@ def examine(
     repeated = repeated_counters(profile.kernels)
     owner, notes = _declared_for(kernels, declared)
     items = []
+    throttled = throttle.declared(clocks, kernels)
     for kernel in kernels:
         known: dict[str, Scalar] = dict(declared) if kernel.demangled == owner else {}
         if kernel.index in repeated:
             known["counters_repeat"] = True
+        known.update(throttled.get(kernel.demangled, {}))
         items.append(ask(kernel, known))
         step(len(items), len(kernels))
     named = [] if options.kernel is None else _left_out_by_filter(profile, kernels)
@@ -388,7 +392,15 @@ def diagnose_program(
     if options.library:
         mark, notes = library.declared(options.problem, target, progress)
         declared, warnings = {**declared, **mark}, [*warnings, *notes]
-    document = examine(found.profile, packs, replace(options, kernel=None), warnings, declared, found.covered_share)
+    document = examine(
+        found.profile,
+        packs,
+        replace(options, kernel=None),
+        warnings,
+        declared,
+        found.covered_share,
+        clocks=found.clocks,
+    )
     if live.mode == "single-pass":
         document = _of_one_pass(document)
     return Result({**document, "collection": dict(found.collection)}, found.profile, found.collected)

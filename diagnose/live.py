@@ -9,13 +9,14 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from diagnose.collect import launchers, surveying
 from diagnose.collect import survey as counting
+from diagnose.collect.clocks import Clocks
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.host import driver_version, gpus
 from diagnose.collect.plan import COLLECTIVES, FINGERPRINT, MetricSet, Plan, Selection, metric_set
@@ -102,6 +103,7 @@ class Profiled:
     warnings: tuple[str, ...]
     covered_share: float | None
     collection: Mapping[str, Any]
+    clocks: Clocks | None = None
 
 
 @dataclass
@@ -241,7 +243,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     if not ended_early:
         profile, more = _second_run(words, live, asked, wanted, profile, state, progress)
         warnings += more
-    return Profiled(profile, collected, (*state.notes, *warnings), _covered(state), _document(live, state))
+    seen = state.survey.clocks if state.survey is not None else None
+    return Profiled(profile, collected, (*state.notes, *warnings), _covered(state), _document(live, state), seen)
 
 
 def _has_tcgen05() -> bool:
@@ -520,6 +523,7 @@ def _document(live: Live, state: _State) -> dict[str, Any]:
         "gpu_time_us": round(found.total_us, 3),
         "top": live.top,
         "coverage": live.coverage,
+        "clocks": asdict(found.clocks) if found.clocks is not None else None,
     }
     rest = sorted((one for one in found.configurations if one.key not in done), key=lambda one: -one.total_us)
     entry["left_out"] = [

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from diagnose.collect.clocks import Clocks
 from diagnose.collect.names import function_of
 from diagnose.model import Counted, KernelProfile, Profile
 
@@ -49,7 +50,9 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Survey:
-    """All launches of one run of a program. `complete` is False where it was stopped or records were lost."""
+    """All launches of one run of a program. `complete` is False where it was stopped or records were lost; `clocks` is
+    what the GPU's clock and power did meanwhile, where they were sampled long enough.
+    """
 
     method: str
     configurations: tuple[Configuration, ...] = ()
@@ -57,6 +60,7 @@ class Survey:
     complete: bool = True
     target_exit: int | None = None
     notes: tuple[str, ...] = ()
+    clocks: Clocks | None = None
 
     @property
     def launches(self) -> int:
@@ -295,6 +299,7 @@ def from_json(text: str) -> Survey:
             complete=bool(data["complete"]),
             target_exit=data["target_exit"],
             notes=tuple(map(str, data["notes"])),
+            clocks=Clocks(**{**seen, "reasons": tuple(seen["reasons"])}) if (seen := data.get("clocks")) else None,
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no survey of diagnose: {error}") from None

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import platformdirs
 
-from diagnose.collect import launchers, survey
+from diagnose.collect import clocks, launchers, survey
 from diagnose.collect.find import CUDA_PLACES, is_program, parse_version
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.process import (
@@ -294,12 +294,15 @@ def _wait(process: subprocess.Popen[bytes], options: SurveyOptions, interrupts: 
 def _by_cupti(options: SurveyOptions, progress: Callable[[str], None]) -> Survey:
     library = build_injection()
     with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
-        ran = _run(options.target, options, {"CUDA_INJECTION64_PATH": str(library), "DIAGNOSE_SURVEY": folder})
+        # Only this run is the program as it is: nothing is replayed, and the GPU gets as warm as it does.
+        with clocks.sampling() as log:
+            ran = _run(options.target, options, {"CUDA_INJECTION64_PATH": str(library), "DIAGNOSE_SURVEY": folder})
         rows, complete, errors = survey.read_injected(Path(folder))
     notes = [f"CUPTI: {error}" for error in errors]
     if not complete and rows and not ran.timed_out:
         notes.append("a process of the program ended without its last records: the counts are too low")
-    return Survey("cupti", rows, ran.seconds, complete and not ran.timed_out, ran.status, tuple(notes))
+    seen = clocks.read(log)
+    return Survey("cupti", rows, ran.seconds, complete and not ran.timed_out, ran.status, tuple(notes), seen)
 
 
 def _by_nsys(options: SurveyOptions, progress: Callable[[str], None]) -> Survey:

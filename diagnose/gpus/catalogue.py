@@ -264,6 +264,12 @@ def shipped(gpu: Product) -> Record | None:
     return next((one for one in _shipped() if product(one.gpu, int(one.arch.removeprefix("sm_"))) == gpu), None)
 
 
+def sustained_mhz(gpu: Product | None, stored: Record | None = None) -> float | None:
+    """The highest SM clock that this GPU ran at while its ceilings were measured, in MHz; None where none were."""
+    record_ = stored or (shipped(gpu) if gpu is not None else None)
+    return record_.clocks_mhz.get("seen_most") if record_ is not None else None
+
+
 def ceilings(gpu: Product | None, stored: Record | None = None) -> Mapping[str, Ceiling | None]:
     """The rates that this GPU sustains, by resource: `hbm`, `nvlink` (one direction), `l2`, `smem`, `l1`, `fp32`,
     `fp64`, `fp16`, `int`, `sfu`, `lsu`, `issue`, `tensor:PATH:TYPE`, `library:…`, the keys of a measurement and the
