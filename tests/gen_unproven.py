@@ -40,8 +40,6 @@ REASONS = {
     "power-throttle": "needs a clock log from outside a replayed run (trap 27); `clock_loss` is a declared input",
     "peer-memory": "needs two GPUs that read each other's memory; the reports were recorded on one",
     "nvlink-bandwidth": "needs two GPUs and traffic at the links' rate; the reports were recorded on one",
-    "sparse-not-used": "needs 2:4 data and a declaration of it; no recorded kernel multiplies pruned weights densely",
-    "small-grid": "recorded grids that are too small are under 5 µs (launch-bound) or long enough for under-split",
     "not-enough-data": "every recorded report holds throughputs; test_traps.py takes them away from one",
     "inconsistent-data": "no recorded report contradicts itself; test_traps.py gives one another launch's counters",
 }

@@ -122,6 +122,7 @@ def test_a_manifest_is_read(root: Path) -> None:
         ({"step": "one"}, "step must be a number"),
         ({"gain": "no"}, "gain must be true or false"),
         ({"sparse": 1}, "sparse must be true or false"),
+        ({"recorded": "no"}, "recorded must be true or false"),
         ({"twin": 3}, "twin must be a name"),
         ({"twin": "gemm/none"}, "its twin 'gemm/none' does not exist"),
         ({"source": "gone.cu"}, "source 'gone.cu' does not exist"),

@@ -28,7 +28,7 @@ from diagnose.model import Scalar
 FAMILIES = ("gemm", "attention", "reduction", "faults", "ceilings")
 BASE_FLAGS = ("-O3", "-lineinfo", "-std=c++17")
 _REQUIRED = ("name", "source", "function", "expect", "params", "work", "archs", "why")
-_OPTIONAL = ("args", "nvcc_flags", "step", "also", "twin", "gain", "sparse")
+_OPTIONAL = ("args", "nvcc_flags", "step", "also", "twin", "gain", "sparse", "recorded")
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 _BUILD_SECONDS = 600.0
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -60,6 +60,7 @@ class ReferenceKernel:
     why: str
     gain: bool = True
     sparse: bool = False
+    recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _kernel(entry: Any, family: str, manifest: Path, number: int) -> ReferenceKe
         raise _bad(manifest, label, f"step must be a number or null, got {step!r}")
     if twin is not None and not isinstance(twin, str):
         raise _bad(manifest, label, f"twin must be a name or null, got {twin!r}")
-    for key in ("gain", "sparse"):
+    for key in ("gain", "sparse", "recorded"):
         if not isinstance(entry.get(key, True), bool):
             raise _bad(manifest, label, f"{key} must be true or false, got {entry[key]!r}")
     if not isinstance(params, dict) or any(type(value) is not int for value in params.values()):
@@ -189,6 +190,7 @@ def _kernel(entry: Any, family: str, manifest: Path, number: int) -> ReferenceKe
         why=entry["why"],
         gain=entry.get("gain", True),
         sparse=entry.get("sparse", False),
+        recorded=entry.get("recorded", True),
     )
 
 

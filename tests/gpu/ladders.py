@@ -160,7 +160,7 @@ COMPARISONS: tuple[Comparison, ...] = (
     ),
     Comparison(
         "the same, 8192 cubed", "near 2 (large K)", "times", _sparse(8192, 8192, 0), _sparse(8192, 8192, 1), 1.7, 2.0,
-        "the instruction alone reaches 1.80 (B at the whole rate of shared memory); in the GEMM L2 is at 80 % of its rate",
+        "the instruction alone reaches 1.80 (B at the whole rate of shared memory); here L2 is at 80 % of its rate",
     ),
     Comparison(
         "mma.sync, share of the peak (a whole GEMM, 8192 cubed)", "62.9 % (instruction alone)", "share",
