@@ -11,7 +11,7 @@ from diagnose import limits
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import all_limits
 from diagnose.facts.stalls import REASONS, distribution, kernel_waits
-from diagnose.facts.work import WAVEFRONT, Operations, operations
+from diagnose.facts.work import WAVEFRONT, Operations, operations, tensor_path
 from diagnose.gpus.catalogue import Architecture
 from diagnose.model import Diagnosis, Limit, SassLine, Series
 from diagnose.occupancy import Block, Residency, resident
@@ -96,7 +96,8 @@ def _compute_roofs(c: Context, done: Operations, boost_hz: float | None) -> list
     keys: list[tuple[str, str]] = []
     if done.tensor and done.path and done.kind:
         kind = done.kind.upper()
-        keys.append((f"tensor:{done.path}:{done.kind}", f"{kind} {done.path}"))
+        path = tensor_path(c, done)
+        keys.append((f"tensor:{path}:{done.kind}", f"{kind} {path}"))
         if done.path == "mma" and "wgmma" in c.available_paths:
             keys.append((f"tensor:wgmma:{done.kind}", f"{kind} wgmma"))
     used = [unit for unit in ("fp32", "fp64", "fp16") if getattr(done, unit) > 0.02 * done.total]

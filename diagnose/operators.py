@@ -20,7 +20,7 @@ from diagnose.engine import FactEnv
 from diagnose.expr import Compiled, Node, compile_node, parse
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import all_limits
-from diagnose.facts.work import operations
+from diagnose.facts.work import operations, tensor_path
 from diagnose.render.format import digits as _n
 from diagnose.render.format import resource as _resource
 from diagnose.render.format import share as _share
@@ -204,9 +204,7 @@ def _ridge(c: Context) -> tuple[float, str] | None:
     if done is None or not done.total or not hbm:
         return None
     scalar = max(("fp32", "fp64", "fp16"), key=lambda unit: float(getattr(done, unit)))
-    paths = c.fact("paths")
-    sparse = isinstance(paths, str) and f"sparse-{done.path}" in paths.split()
-    path = f"sparse-{done.path}" if sparse else done.path
+    path = tensor_path(c, done)
     key = f"tensor:{path}:{done.kind}" if done.tensor >= getattr(done, scalar) else scalar
     roof = c.ceilings.get(key)
     label = f"{done.kind} by {path}" if key.startswith("tensor:") else scalar.upper()

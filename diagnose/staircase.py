@@ -14,7 +14,7 @@ from typing import Any
 from diagnose.details import Part, rounded
 from diagnose.facts.context import Context
 from diagnose.facts.pipes import competing
-from diagnose.facts.work import Operations, operations
+from diagnose.facts.work import Operations, operations, tensor_path
 from diagnose.gpus.catalogue import Product, architecture
 from diagnose.limits import binding
 from diagnose.model import Ceiling, Diagnosis
@@ -67,9 +67,8 @@ def _needed_bytes(c: Context) -> float | None:
 
 
 def _sparse(c: Context) -> bool:
-    """Whether the kernel multiplies 2:4 sparse operands: its operations count as dense ones, at twice the rate."""
-    paths = c.fact("paths")
-    return isinstance(paths, str) and any(path.startswith("sparse-") for path in paths.split())
+    done = operations(c)
+    return done is not None and str(tensor_path(c, done)).startswith("sparse-")
 
 
 def _best_path(c: Context, kind: str) -> Ceiling | None:
@@ -148,8 +147,7 @@ def _own_path(c: Context, done: Operations | None) -> float | None:
     """How much slower the kernel's Tensor path is than the best one of its type."""
     if done is None or not done.tensor or not done.path or not done.kind:
         return None
-    path = f"sparse-{done.path}" if _sparse(c) else done.path
-    own, best = c.ceilings.get(f"tensor:{path}:{done.kind}"), _best_path(c, done.kind)
+    own, best = c.ceilings.get(f"tensor:{tensor_path(c, done)}:{done.kind}"), _best_path(c, done.kind)
     return best.value / own.value if own is not None and best is not None else None
 
 

@@ -109,6 +109,14 @@ def _operations(c: Context) -> Operations | None:
     return Operations(tensor, units["fp32"], units["fp64"], units["fp16"], *most)
 
 
+def tensor_path(c: Context, done: Operations) -> str | None:
+    """The Tensor path that did most, `sparse-` where its operands are 2:4 sparse: such operations count as dense ones and
+    have twice the rate."""
+    paths = c.fact("paths")
+    sparse = isinstance(paths, str) and f"sparse-{done.path}" in paths.split()
+    return f"sparse-{done.path}" if sparse else done.path
+
+
 def counted_tensor(c: Context) -> float | None:
     """Tensor operations by ncu's own counters, all source types; None where there is none."""
     # `src` metrics are the totals by data type; `op` metrics count the same work by instruction path.
