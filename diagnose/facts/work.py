@@ -110,8 +110,8 @@ def _operations(c: Context) -> Operations | None:
 
 
 def tensor_path(c: Context, done: Operations) -> str | None:
-    """The Tensor path that did most, `sparse-` where its operands are 2:4 sparse: such operations count as dense ones and
-    have twice the rate."""
+    """The Tensor path that did most, `sparse-` where its operands are 2:4 sparse: such operations count as dense ones
+    and have twice the rate."""
     paths = c.fact("paths")
     sparse = isinstance(paths, str) and f"sparse-{done.path}" in paths.split()
     return f"sparse-{done.path}" if sparse else done.path
