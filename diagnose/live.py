@@ -90,6 +90,7 @@ class Asked:
     ask: Ask
     source: bool = True
     timeout_s: float | None = None
+    given_s: float | None = None
     ncu: str | None = None
     work_declared: bool = False
 
@@ -200,7 +201,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
         live.profile.unlink(missing_ok=True)
         raise
     if asked.timeout_s is not None:
-        asked = replace(asked, timeout_s=max(asked.timeout_s - (time.monotonic() - began), asked.timeout_s / 2))
+        left = max(asked.timeout_s - (time.monotonic() - began), asked.timeout_s / 2)
+        asked = replace(asked, timeout_s=left, given_s=asked.timeout_s)
     enough, expected = None, 0
     if state.survey is not None and state.choice is not None:
         chosen = _without_kept(state.choice, kept)
@@ -281,6 +283,7 @@ def _collect(
         plan=plan,
         ncu=asked.ncu,
         timeout_s=asked.timeout_s,
+        given_s=asked.given_s,
         target_output=live.target_output,
     )
     with stdin_put_back():

@@ -536,9 +536,10 @@ def test_output_that_is_no_text(live: Live) -> None:
 
 
 def test_a_target_that_hangs(live: Live) -> None:
-    done = live("--timeout", "0.5", "sleep", "60", launches=[], report_file=None, report=None, hang="spin")
+    once = ("--survey", "none")
+    done = live(*once, "--timeout", "0.5", "sleep", "60", launches=[], report_file=None, report=None, hang="spin")
     failed(done, 3, "within 0.5 s (--timeout)", "diagnose --timeout 2")
-    kept = live("--timeout", "1.5", "--format", "json", "sleep", "60", hang="spin")
+    kept = live(*once, "--timeout", "1.5", "--format", "json", "sleep", "60", hang="spin")
     assert kept.returncode == 0, kept.stderr
     document = json.loads(kept.stdout)
     assert document["partial"] is True and any("--timeout" in text for text in document["warnings"])
@@ -562,8 +563,8 @@ def test_a_folder_that_cannot_be_written_fails_before_the_program_runs(live: Liv
 def _interrupted(live: Live, after_s: float, **scenario: Any) -> tuple[int, str, str]:
     environment = {**os.environ, **live.environment(**scenario)}
     process = subprocess.Popen(
-        [*COMMAND, "--format", "json", "sleep", "60"], env=environment, cwd=live.folder, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [*COMMAND, "--survey", "none", "--format", "json", "sleep", "60"], env=environment, cwd=live.folder,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 30
     while not (live.folder / "commands").exists() and time.monotonic() < deadline:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,7 @@ class World:
         self.told: list[str] = []
         self.record = folder / "commands"
         self.reports: dict[str, Sequence[KernelProfile]] = {}
+        self.sleep_in_survey = 0
         self.rows = [
             replace(one, launches=10 * (n + 1), total_us=one.total_us * 10 * (n + 1))
             for n, one in enumerate(counting.of_profile(Profile((), kernels())))
@@ -79,7 +81,8 @@ class World:
         path.write_text(
             f"#!{sys.executable}\nimport os, sys, time\nfrom pathlib import Path\n"
             "folder = os.environ.get('DIAGNOSE_SURVEY')\n"
-            f"if folder:\n    Path(folder, '1.tsv').write_text({text!r})\n    sys.exit(0)\n{body}\n"
+            f"if folder:\n    Path(folder, '1.tsv').write_text({text!r})\n"
+            f"    time.sleep({self.sleep_in_survey})\n    sys.exit(0)\n{body}\n"
         )
         path.chmod(0o755)
         return str(path)
@@ -366,6 +369,17 @@ def test_an_interrupted_run_is_kept_with_its_survey_and_gone_on_with(world: Worl
     assert [kernel["run"] for kernel in done["kernels"]] == [0, 0, 0, *(1 for _ in rest)]
     assert done["partial"] is False and done["program"]["covered_share"] == pytest.approx(1.0)
     assert len({kernel["index"] for kernel in done["kernels"]}) == len(kernels())
+
+
+def test_a_time_limit_is_one_of_both_runs(world: World) -> None:
+    """The survey is stopped at half of it; what it counted serves, and the limit is told as it was given."""
+    world.sleep_in_survey = 60
+    began = time.monotonic()
+    document = world(body="time.sleep(60)", timeout_s=6.0).document
+    assert time.monotonic() - began < 40
+    assert any("did not see the whole program" in line for line in document["warnings"])
+    assert any("stopped after 6 s (--timeout)" in line for line in document["warnings"])
+    assert document["program"]["covered_share"] is None and document["kernels"][0]["launches"] == 10
 
 
 def test_resuming_a_complete_run_profiles_nothing(world: World) -> None:

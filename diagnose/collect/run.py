@@ -32,16 +32,25 @@ _STOCK_SECTIONS = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
 @dataclass(frozen=True)
 class CollectOptions:
-    """What to run and how long. `profile` is where the report goes: a free name, or one reserved by `free_paths`."""
+    """What to run and how long. `profile` is where the report goes: a free name, or one reserved by `free_paths`.
+
+    `timeout_s` is what is left here of the time that the user gave, `given_s` (the same where it is None).
+    """
 
     target: tuple[str, ...]
     profile: Path
     plan: Plan = field(default_factory=Plan)
     ncu: str | None = None
     timeout_s: float | None = None
+    given_s: float | None = None
     stall_s: float = 300.0
     grace_s: float = 60.0
     target_output: Path | None = None
+
+    @property
+    def limit(self) -> float:
+        """The time limit as the user gave it, in seconds; 0 where there is none."""
+        return self.given_s or self.timeout_s or 0.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,7 @@ def _watch(
                 _interrupt_ncu(process.pid)
         elif options.timeout_s is not None and now - started > options.timeout_s:
             timed_out = True
-            progress(f"stopped after {options.timeout_s:g} s (--timeout)")
+            progress(f"stopped after {options.limit:g} s (--timeout)")
             _interrupt_ncu(process.pid)
         elif most is not None and len(log.parsed.launches) > most and log.parsed.profiled >= most:
             capped = True
@@ -263,7 +272,7 @@ def _warnings(outcome: _Outcome, options: CollectOptions, context: Context, kept
     if outcome.interrupted:
         found.append(f"interrupted: only the {log.profiled} launches before that were profiled")
     if outcome.timed_out:
-        found.append(f"stopped after {options.timeout_s:g} s (--timeout): only {log.profiled} launches were profiled")
+        found.append(f"stopped after {options.limit:g} s (--timeout): only {log.profiled} launches were profiled")
     if log.unsaved is not None:
         found.append(
             f"ncu could not write the report to its end ({log.unsaved}): is the disk full? Results are missing"
@@ -300,8 +309,8 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
             )
         if outcome.timed_out:
             raise DiagnoseError(
-                f"no profile was written within {options.timeout_s:g} s (--timeout)",
-                f"diagnose --timeout {4 * (options.timeout_s or 1):g} …    (or a smaller problem, or --kernel NAME)",
+                f"no profile was written within {options.limit:g} s (--timeout)",
+                f"diagnose --timeout {4 * (options.limit or 1):g} …    (or a smaller problem, or --kernel NAME)",
                 EXIT_NOTHING_MEASURED,
             )
         if log.profiled and not log.no_kernels:
