@@ -200,7 +200,7 @@
     if (!element) return;
     for (let up = element; up; up = up.parentElement) if (up.tagName === "DETAILS") up.open = true;
     element.classList.add("target");
-    element.scrollIntoView({ block: "center" });
+    element.scrollIntoView({ block: element.offsetHeight > innerHeight * 0.7 ? "start" : "center" });
   }
 
   // ---- links ----

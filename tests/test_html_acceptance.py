@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
+from collections.abc import Mapping
 from datetime import date
 from importlib import resources
 from pathlib import Path
@@ -19,7 +19,8 @@ import pytest
 
 import pages
 from diagnose import accept, compare, config
-from diagnose.render import comparison_page, html, view
+from diagnose.render import comparison_page, html, links, view
+from diagnose.render import format as fmt
 from test_render_browser import OPEN_ALL, Opened, overflow
 
 if sys.version_info >= (3, 11):
@@ -114,32 +115,45 @@ def test_2_without_scripts_and_styles_the_answers_stand_there(browser: Any, thou
             assert " ".join(kernel.reason.split()) in text
 
 
+OPENED = """async (id) => {
+    const start = performance.now();
+    location.hash = 'k=' + id;
+    const there = () => document.querySelector(`.kernel.active[data-id="${id}"] .answer`);
+    while (!there()) await new Promise((resolve) => requestAnimationFrame(resolve));
+    return performance.now() - start;
+}"""
+# When the rows stood there and could be clicked, in milliseconds after the navigation began.
+ROWS_STOOD = """window.stood = null;
+new MutationObserver((_, me) => { if (document.documentElement.classList.contains('js')
+    && document.querySelector('#rows tr a')) { window.stood = performance.now(); me.disconnect(); } })
+    .observe(document, {attributes: true, childList: true, subtree: true});"""
+
+
+# Times are those of an idle machine; one that runs other tests beside is slow for a while: the best of so many counts.
+TRIES = 10
+
+
 def test_3_ten_thousand_kernels_open_at_once(browser: Any, ten_thousand: str) -> None:
     found = view.kernels(pages.many(10_000))
     with Opened(browser) as opened:
-        started = time.monotonic()
-        page = opened.go(ten_thousand)
-        page.locator("#rows tr").nth(59).wait_for()
-        loaded = time.monotonic() - started
-        assert (
-            page.evaluate("document.querySelectorAll('*:not(script)').length") < 5_000
-        )  # a script holds a packed kernel
+        opened.page.add_init_script(ROWS_STOOD)
+        stood: list[float] = []
+        while len(stood) < TRIES and min(stood, default=1e9) > 500:
+            page = opened.go(ten_thousand)
+            page.locator("#rows tr").nth(59).wait_for()
+            stood.append(page.evaluate("window.stood"))
+        assert min(stood) <= 500, stood
+        # A packed kernel is one script element: all others are what is drawn.
+        assert page.evaluate("document.querySelectorAll('*:not(script)').length") <= 5_000
         assert page.locator("#count").inner_text() == "10,000 kernels"
-        for kernel in (found[0], found[5_000], found[-1]):
-            milliseconds = page.evaluate(
-                """async (id) => {
-                    const start = performance.now();
-                    location.hash = 'k=' + id;
-                    const there = () => document.querySelector(`.kernel.active[data-id="${id}"] .answer`);
-                    while (!there()) await new Promise((resolve) => requestAnimationFrame(resolve));
-                    return performance.now() - start;
-                }""",
-                kernel.id,
-            )
-            # 50 ms on an idle machine; a test machine that runs other tests beside is given five times that.
-            assert milliseconds < 250, kernel.name
-        assert page.evaluate("performance.memory.usedJSHeapSize") < 60e6
-        assert loaded < 5
+        assert page.evaluate("performance.memory.usedJSHeapSize") <= 30e6
+        page.locator("#rows tr a").first.click()
+        page.locator(f'.kernel.active[data-id="{found[0].id}"]').wait_for()
+        for near in (found[1:], found[5_000:], found[::-1]):
+            took: list[float] = []
+            while len(took) < TRIES and min(took, default=1e9) > 50:
+                took.append(page.evaluate(OPENED, near[len(took)].id))
+            assert min(took) <= 50, took
         opened.quiet()
 
 
@@ -213,58 +227,141 @@ def test_6_the_keyboard_alone_from_finding_to_export(browser: Any, ten: str) -> 
         opened.quiet()
 
 
+LANDED = """async (selector) => {
+    const find = () => document.querySelector(selector);
+    while (!find() || !find().offsetParent) await new Promise((resolve) => requestAnimationFrame(resolve));
+    return performance.now();
+}"""
+IN_VIEW = """(e) => { const b = e.getBoundingClientRect();
+    return b.top >= 0 && b.top < innerHeight && b.left >= 0 && b.left < innerWidth; }"""
+STYLED = """(e) => { const of = (x) => getComputedStyle(x).backgroundColor;
+    return [e, ...e.children].some((x) => of(x) !== 'rgba(0, 0, 0, 0)' && of(x) !== of(document.body)); }"""
+
+
+def landed(opened: Opened, address: str, selector: str) -> Any:
+    """The element that a link opened cold, in a new tab each time, leads to; there within a second (best of 3)."""
+    took = []
+    for _ in range(3):
+        page = opened.context.new_page()
+        page.set_default_timeout(10_000)
+        page.goto(address)
+        took.append(page.evaluate(LANDED, selector))
+        if took[-1] <= 1000:
+            break
+        page.close()
+    assert min(took) <= 1000, (address, took)
+    return page.locator(selector).first
+
+
 def test_7_links_opened_cold_land_where_they_point(browser: Any, ten: str, ten_thousand: str) -> None:
     document = pages.many(10)
     identity, rule, pc = pinned(document)
     kernel = next(kernel for kernel in document["kernels"] if kernel["id"] == identity)
     place = next(f for f in kernel["findings"] if f["rule"] == rule)["where"][0]
-    in_view = "(e) => { const b = e.getBoundingClientRect(); return b.top >= 0 && b.bottom <= innerHeight; }"
+    many = view.kernels(pages.many(10_000))
+    last = many[-1]
+    found = next(one for one in reversed(many) if one.data["findings"])
+    source = f"{Path(place['file']).name}:{place['line']}"
     with Opened(browser) as opened:
-        page = opened.go(f"{ten}#k={identity}&sass={pc}")
-        line = page.locator(f'.pane tr.target[data-pc="{pc}"]')
-        line.wait_for()
-        assert rule in line.inner_text() and line.evaluate(in_view)
-        page = opened.go(f"{ten}#k={identity}&src={Path(place['file']).name}:{place['line']}")
-        page.locator(f'.pane tr[data-line="{place["line"]}"].target').wait_for()
-        page = opened.go(f"{ten}#k={identity}&f={rule}")
-        page.locator(".finding.target").wait_for()
-        assert page.locator("#foreign").is_hidden()
-        last = view.kernels(pages.many(10_000))[-1]
-        page = opened.go(f"{ten_thousand}#k={last.id}")
-        page.locator(".kernel.active h2").wait_for()
-        assert last.name in page.locator(".kernel.active h2").inner_text()
-        page = opened.go(f"{ten}#k=ffffffffffff&r=0123456789&n={kernel['name'].rsplit('_', 1)[0]}")
-        page.locator(".kernel.active h2").wait_for()
-        assert kernel["name"].rsplit("_", 1)[0] in page.locator(".kernel.active h2").inner_text()
-        assert "another report" in page.locator("#foreign").inner_text()
+        line = landed(opened, f"{ten}#k={identity}&sass={pc}", f'.pane tr.target[data-pc="{pc}"]')
+        assert rule in line.inner_text() and line.evaluate(IN_VIEW) and line.evaluate(STYLED)
+        line = landed(opened, f"{ten}#k={identity}&src={source}", f'.pane tr[data-line="{place["line"]}"].target')
+        assert line.evaluate(IN_VIEW) and line.evaluate(STYLED)
+        part = landed(opened, links.finding(ten, identity, {"rule": rule}), ".finding.target")
+        assert part.evaluate(IN_VIEW) and part.evaluate(STYLED) and rule in part.inner_text()
+        assert part.page.locator("#foreign").is_hidden()
+        head = landed(opened, links.kernel(ten_thousand, last.id), ".kernel.active h2")
+        assert last.name in head.inner_text() and head.evaluate(IN_VIEW)
+        part = landed(opened, links.finding(ten_thousand, found.id, found.data["findings"][0]), ".finding.target")
+        assert part.evaluate(IN_VIEW) and part.evaluate(STYLED)
+        landed(opened, f"{ten_thousand}#q=class%3Afit&sort=name", "#rows tr:nth-child(20)")
+        page = opened.context.pages[-1]
+        fits = sorted((one for one in many if one.klass == "fit"), key=lambda one: one.name)
+        page.locator("#count", has_text=f"{len(fits):,} of 10,000 kernels").wait_for()
+        shown = page.evaluate("[...document.querySelectorAll('#rows tr')].slice(0, 20).map((row) => row.dataset.id)")
+        assert shown == [one.id for one in fits[:20]] and page.locator("#q").input_value() == "class:fit"
+        near = kernel["name"].rsplit("_", 1)[0]
+        head = landed(opened, f"{ten}#k=ffffffffffff&r=0123456789&n={near}", ".kernel.active h2")
+        page = head.page
+        assert near in head.inner_text() and "another report" in page.locator("#foreign").inner_text()
         page.keyboard.press("y")
         assert f"r={page.evaluate('document.documentElement.dataset.report')}" in page.url
-        opened.quiet()
+        assert opened.noise == []
 
 
-def test_8_filters_agree_with_the_document(browser: Any, thousand: str) -> None:
+def test_8_sorts_and_filters_agree_with_the_document(browser: Any, thousand: str) -> None:
+    """The same operations done in Python on the document; what is chosen is in the address and survives."""
     found = view.kernels(pages.many(1_000))
+    rows = "[...document.querySelectorAll('#rows tr')].map((row) => row.dataset.id)"
+    keys: dict[str, Any] = {
+        "win": lambda one: round(one.win_key, 5),
+        "name": lambda one: one.name,
+        "verdict": lambda one: one.title,
+        "time": lambda one: round(one.total_us, 3),
+    }
     with Opened(browser) as opened:
         page = opened.go(thousand)
         page.locator("#rows tr").nth(59).wait_for()
+        for sort, key in keys.items():
+            for _ in range(2):
+                page.locator(f"th[data-sort={sort}] button").click()
+                down = page.locator(f"th[data-sort={sort}]").get_attribute("aria-sort") == "descending"
+                expected = sorted(found, key=key)
+                if down:  # equal ones keep the order by time
+                    expected = sorted(found, key=key, reverse=True)
+                assert page.evaluate(rows) == [one.id for one in expected[:60]], (sort, down)
+        page.evaluate("location.hash = ''")
+        for chip in page.locator(".chip").all():
+            klass = chip.get_attribute("data-class")
+            members = [one for one in found if one.klass == klass]
+            chip.click()
+            assert f"{len(members):,} kernel" in chip.inner_text()
+            assert page.locator("#count").inner_text().startswith(f"{len(members):,} ")
+            assert page.evaluate(rows) == [one.id for one in members[:60]]
+            assert int(page.locator(".ktable").get_attribute("aria-rowcount")) == len(members) + 1
+            chip.click()
         rule = next(kernel.rule for kernel in found if kernel.klass == "implementation")
         for words, fits in (
-            (f"rule:{rule}", [kernel for kernel in found if (kernel.rule or "").startswith(rule or "")]),
-            ("class:fit", [kernel for kernel in found if kernel.klass == "fit"]),
+            (f"rule:{rule}", [one for one in found if (one.rule or "").startswith(rule or "")]),
+            (f"has:{rule}", [one for one in found if _has(one, str(rule))]),
+            ("class:fit", [one for one in found if one.klass == "fit"]),
+            ("sev:critical class:implementation", [one for one in found if _critical(one)]),
             ("device:nvidia-h200", found),
             ("device:a100", []),
+            ("GEMM _1", [one for one in found if "gemm" in _text(one) and "_1" in _text(one)]),
         ):
             page.locator("#q").fill(words)
-            shown = page.locator("#count").inner_text()
-            assert shown.startswith(f"{len(fits):,} "), words
-            top = page.evaluate("[...document.querySelectorAll('#rows tr')].slice(0, 20).map((row) => row.dataset.id)")
-            assert top == [kernel.id for kernel in fits[:20]]
+            assert page.locator("#count").inner_text().startswith(f"{len(fits):,} "), words
+            assert page.evaluate(rows) == [one.id for one in fits[:60]], words
         page.locator("#q").fill("class:fit")
+        page.locator("th[data-sort=name] button").click()
+        ordered = [
+            one.id for one in sorted((one for one in found if one.klass == "fit"), key=lambda one: one.name)[:60]
+        ]
+        assert "class%3Afit" in page.url and "sort=name" in page.url
         opened.requests.clear()
         page.reload()
-        page.wait_for_selector("html.js")
-        assert page.locator("#q").input_value() == "class:fit"
+        page.locator("#count", has_text="of 1,000").wait_for()
+        assert page.locator("#q").input_value() == "class:fit" and page.evaluate(rows) == ordered
+        page.locator("#rows tr a").nth(3).click()
+        page.locator(".kernel.active h2").wait_for()
+        page.go_back()
+        page.locator("#rows tr").first.wait_for()
+        assert page.locator("#q").input_value() == "class:fit" and page.evaluate(rows) == ordered
         opened.quiet()
+
+
+def _has(kernel: view.KernelView, rule: str) -> bool:
+    return kernel.rule != rule and any(str(f["rule"]).startswith(rule) for f in kernel.data["findings"])
+
+
+def _critical(kernel: view.KernelView) -> bool:
+    worst = next((one for one in view.SEVERITIES if one in {f["severity"] for f in kernel.data["findings"]}), None)
+    return worst == "critical" and kernel.klass == "implementation"
+
+
+def _text(kernel: view.KernelView) -> str:
+    return f"{kernel.name}\n{kernel.full_name}\n{kernel.title}".lower()
 
 
 def test_9_hostile_text_is_shown_and_never_run(browser: Any, folder: Path) -> None:
@@ -354,8 +451,66 @@ def test_11_prints(browser: Any, ten: str, tmp_path: Path) -> None:
         assert target.read_bytes().startswith(b"%PDF") and target.stat().st_size > 20_000
 
 
+TABLES = """() => [...document.querySelectorAll('.kernel.active .card, .kernel.active .hot')].map((card) => ({
+    title: card.querySelector('h3').textContent.trim(),
+    widths: [...card.querySelectorAll('.bars .bar')].map((bar) => bar.querySelector('.fill'))
+        .map((fill) => fill ? fill.getAttribute('width') : '0%'),
+    tables: [...card.querySelectorAll('table')].map((table) => [...table.tBodies[0].rows].map((row) =>
+        [...row.cells].map((cell) => cell.textContent.trim()))),
+}))"""
+
+
+def expected_tables(data: Mapping[str, Any]) -> dict[str, list[list[str | None]]]:
+    """What the tables of a kernel's charts must say, from the document, in the digits of the page."""
+    share, us, amount, count = fmt.share, fmt.duration, fmt.quantity, fmt.count
+    whole = next(row["us"] for row in data["time_model"] if row["kind"] == "measured")
+    found: dict[str, list[list[str | None]]] = {
+        "Time: what it needs, what it takes": [
+            [fmt.shorten(row["label"], 60), row["kind"], us(row["us"]), share(row["us"] / whole)]
+            for row in data["time_model"]
+        ],
+        "limits": [
+            [
+                fmt.resource(one["resource"]), amount(one["work"], one["work_unit"]),
+                amount(one["ceiling"], one["ceiling_unit"]), one["ceiling_source"], us(one["bound_us"]),
+                share(one["utilization"]),
+            ]
+            for one in data["limits"]
+        ],
+        "Speed of Light": [[one["label"], share(one["utilization"]), one["source"]] for one in data["speed_of_light"]],
+        "Instruction mix": [
+            [one["opcode"], amount(one["executed"], "inst"), share(one["share"])] for one in data["instruction_mix"]
+        ],
+    }  # fmt: skip
+    if data["stalls"]:
+        found["Why warps waited"] = [
+            [fmt.words(one["reason"]), share(one["share"]), share(one["not_issued_share"])]
+            for one in data["stalls"]["reasons"]
+        ]
+    if data["main_loop"]:
+        found["Main loop"] = [
+            [one["category"].replace("_", " "), amount(one["executed"], "inst"), share(one["share"])]
+            for one in data["main_loop"]["budget"]
+        ]
+    names = {"l1": "L1", "shared": "Shared", "l2": "L2", "hbm": "HBM"}
+    found["Memory"] = [
+        [
+            names[one["level"]], amount(one["read_bytes"], "byte"), amount(one["write_bytes"], "byte"),
+            share(one["hit_rate"]) if one["hit_rate"] is not None else None, share(one["utilization"]),
+        ]
+        for one in data["memory"]
+    ]  # fmt: skip
+    found["Hot instructions and their source"] = [
+        [share(one["share"]), one["pc"], fmt.shorten(one["sass"], 120), None, count(one["executed"])]
+        for one in data["hot"]
+    ]
+    return {title: rows for title, rows in found.items() if rows}
+
+
 def test_12_numbers_are_the_documents_and_nothing_is_empty(browser: Any, ten: str) -> None:
+    """Every chart's table says what the document says, in its digits and with its units; its bars are as long."""
     document = pages.many(10)
+    compared = 0
     with Opened(browser) as opened:
         page = opened.go(ten)
         for kernel in view.kernels(document):
@@ -365,15 +520,42 @@ def test_12_numbers_are_the_documents_and_nothing_is_empty(browser: Any, ten: st
             text = page.locator(".kernel.active").inner_text()
             for word in (r"\bNaN\b", r"\bundefined\b", r"\bnull\b", r"\bNone\b", r"\bInfinity\b"):
                 assert not re.search(word, text), (kernel.name, word)
-            for limit in kernel.data["limits"]:
-                assert html.fmt.share(limit["utilization"]) in text
-                assert html.fmt.duration(limit["bound_us"]) in text
-            assert html.fmt.duration(kernel.duration_us) in text
-        empty = page.evaluate(
-            "[...document.querySelectorAll('.cards td')].filter((cell) => !cell.textContent.trim()).length"
-        )
-        assert empty == 0
+            shown = {card["title"]: card for card in page.evaluate(TABLES)}
+            for title, rows in expected_tables(kernel.data).items():
+                card = shown["Time: what it needs, what it takes" if title == "limits" else title]
+                table = card["tables"][1 if title == "limits" else 0]
+                assert len(table) == len(rows), (kernel.name, title)
+                for cells, row in zip(table, rows, strict=True):
+                    for cell, wanted in zip(cells, row, strict=False):
+                        assert wanted is None or cell == wanted, (kernel.name, title, cells, row)
+                        compared += 1
+            bars = {
+                "Time: what it needs, what it takes": [row["us"] for row in kernel.data["time_model"]],
+                "Speed of Light": [1.0, *(one["utilization"] for one in kernel.data["speed_of_light"])],
+                "Why warps waited": [one["share"] for one in (kernel.data["stalls"] or {}).get("reasons", ())],
+                "Instruction mix": [one["share"] for one in kernel.data["instruction_mix"][:12]],
+            }
+            for title, values in bars.items():
+                if title not in shown or not values:
+                    continue
+                full, drawn = max(values), values[1:] if title == "Speed of Light" else values
+                widths = [float(width.rstrip("%")) / 100 for width in shown[title]["widths"]]
+                assert len(widths) == len(drawn), (kernel.name, title)
+                for width, value in zip(widths, drawn, strict=True):
+                    assert abs(width - min(1.0, value / full)) < 2e-4, (kernel.name, title, width, value)
+            for finding in kernel.data["findings"]:
+                for one in finding["evidence"]:
+                    assert f"{one['fact']}" in text and fmt.condition(one) in text, (kernel.name, one)
+            for fact in kernel.data["facts"].values():
+                assert fmt.shorten(fmt.quantity(fact["value"], fact["unit"]), 120) in text
+            assert fmt.duration(kernel.duration_us) in text
+            empty = page.evaluate(
+                "[...document.querySelectorAll('.kernel.active td')].filter((cell) => !cell.textContent.trim())"
+                ".map((cell) => cell.closest('table').outerHTML.slice(0, 200))"
+            )
+            assert empty == []
         opened.quiet()
+    assert compared > 1_000
 
 
 def test_the_comparison_filters_and_names_its_pairs(browser: Any, comparison: str) -> None:
