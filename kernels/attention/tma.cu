@@ -83,8 +83,10 @@ __global__ void __launch_bounds__(kThreads, 1)
         pin(result);
         track.begin(Kind::barrier_wait, tile);
         __syncthreads();  // all have read this stage
-        track.begin(Kind::tma_issue, tile);
-        if (threadIdx.x == 0 && tile + kStages < tiles) load_stage(tile + kStages);
+        if (threadIdx.x == 0 && tile + kStages < tiles) {
+            track.begin(Kind::tma_issue, tile);
+            load_stage(tile + kStages);
+        }
     }
     track.begin(Kind::epilogue);
     store_result<D>(out + size_t(first_q + warpgroup * 64) * D, result, total);
