@@ -6,6 +6,7 @@ are measured by `tests/benchmarks/bench_html.py` too.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
@@ -366,7 +367,7 @@ def _text(kernel: view.KernelView) -> str:
 
 def test_9_hostile_text_is_shown_and_never_run(browser: Any, folder: Path) -> None:
     nasty = "</script><img src=x onerror='window.pwned=1'>\u202egnp<svg onload=window.pwned=1>{{7*7}}"
-    document = pages.many(5)
+    document = copy.deepcopy(pages.many(5))  # what follows changes it
     for kernel in document["kernels"]:
         kernel["name"] = nasty + kernel["name"]
         kernel["demangled"] = nasty + "template<" * 12_000
