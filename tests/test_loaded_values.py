@@ -2,6 +2,8 @@
 
 import pytest
 
+import recorded
+from diagnose.engine import diagnose_kernel
 from diagnose.model import SassLine
 from diagnose.sass.addresses import gathered_share
 from diagnose.sass.loaded import double_data, operations_per_load
@@ -109,3 +111,21 @@ def test_a_probe_goes_on_for_a_few_lanes_and_is_still_a_gather():
     ]
     assert gathered_share(lines(rows)) == 0.0
     assert gathered_share(lines(rows, lanes=[32, 32, 48, 48, 48])) == pytest.approx(48 / 80)
+
+
+@pytest.mark.parametrize(("lanes", "waiting", "serial"), [(0.08, 0.38, True), (0.08, 0.1, False), (0.9, 0.38, False)])
+def test_one_thread_that_works_while_its_block_waits_is_a_barrier_and_no_divergence(lanes, waiting, serial):
+    context = recorded.context_of(
+        recorded.profile("faults/smooth-first"),
+        {"active_lanes": lanes, "lanes_on": lanes, "exposed_barrier": waiting, "exposed_sleeping": 0.0},
+    )
+    assert context.fact("serial_section") is serial
+    found = {one.rule for one in diagnose_kernel(context, recorded.rules(), {}).findings}
+    assert ("divergence" in found) is (lanes < 0.5 and not serial)
+    if serial:
+        assert context.value("stake_barrier") > waiting  # the work of the one thread goes too
+
+
+def test_shuffles_take_turns_of_the_load_store_unit_and_are_no_traffic():
+    shuffling, streaming = recorded.context("faults/g-lanes-a"), recorded.context("faults/add-plain")
+    assert shuffling.value("shuffles_on_lsu") > 0.9 and streaming.value("shuffles_on_lsu") == 0.0

@@ -26,10 +26,6 @@ KNOWN_WRONG: dict[str, tuple[str, str]] = {
         "bank-conflict",
         "its fragments do conflict (18 %), but the synchronous copies in front of mma.sync are the larger cause",
     ),
-    "faults/g-lanes-a": (
-        "smem-bandwidth",
-        "shuffles fill the load/store unit to 70 %: instructions, not bytes, and the fix is 3.7 times as fast",
-    ),
 }
 
 

@@ -335,6 +335,20 @@ def _sfu_conversions(c: Context) -> float | None:
     return conversions / (conversions + special) if conversions + special else 0.0
 
 
+def _shuffles_on_lsu(c: Context) -> float | None:
+    """Shuffles of the instructions that go through the load/store unit: each takes a turn of the L1 data pipe and moves
+    nothing that memory holds.
+    """
+    if not _opcodes(c):
+        return None
+    shuffles = mix.count(c.kernel.opcodes, "SHFL")
+    accesses = mix.count(
+        c.kernel.opcodes, "LDG", "LD", "STG", "ST", "LDS", "STS", "LDSM", "STSM", "LDL", "STL", "LDGSTS", "ATOMS",
+        "ATOMG", "RED", "REDG", "ATOM",
+    )  # fmt: skip
+    return shuffles / (shuffles + accesses) if shuffles + accesses else 0.0
+
+
 def _integer_on_fma(c: Context) -> float | None:
     """IMAD of all instructions on the FMA pipe: a full FMA pipe may do integer work."""
     if not _opcodes(c):
@@ -494,6 +508,9 @@ FACTS: tuple[FactDefinition, ...] = (
         _share(*_INTEGER),
         (),
         "opcodes",
+    ),
+    FactDefinition(
+        "shuffles_on_lsu", "share", "Shuffles of the load/store unit's instructions.", _shuffles_on_lsu, (), "opcodes"
     ),
     FactDefinition(
         "integer_on_fma", "share", "IMAD of the instructions on the FMA pipe.", _integer_on_fma, (), "opcodes"

@@ -248,6 +248,27 @@ def _legacy_mma_best(c: Context) -> float | None:
     return removed_at_best(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
 
 
+SERIAL_LANES = 0.25  # an average instruction has fewer than 8 of 32 lanes: most of them belong to one thread or a few
+SERIAL_WAIT = 0.25  # and a quarter of the time the others of the block wait for it
+
+
+def _serial_section(c: Context) -> bool | None:
+    lanes, waiting = c.value("active_lanes"), c.value("exposed_barrier")
+    if lanes is None or waiting is None:
+        return None
+    return lanes < SERIAL_LANES and waiting >= SERIAL_WAIT
+
+
+def _barrier(c: Context) -> Scalar | None:
+    """Waiting at barriers. What is waited for in a serial section is full of single lanes: it goes too, as idle lanes
+    do, and the pipes that it keeps busy bound nothing.
+    """
+    waiting = _waiting("exposed_barrier", "exposed_cluster_barrier")(c)
+    if c.fact("serial_section") is not True:
+        return waiting
+    return max((v for v in (waiting, _divergence(c)) if isinstance(v, float)), default=None)
+
+
 def _divergence(c: Context) -> float | None:
     """Idle lanes cost the instructions that full warps would share: worth as much as issue and pipes bind."""
     lanes = c.value("active_lanes")
@@ -513,10 +534,16 @@ FACTS: tuple[FactDefinition, ...] = (
         _covered("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor"),
     ),
     FactDefinition(
+        "serial_section",
+        "bool",
+        "Whether a few lanes work alone while the other warps of their block wait at a barrier.",
+        _serial_section,
+    ),
+    FactDefinition(
         "stake_barrier",
         "share",
-        "Time at stake without waiting at CTA barriers.",
-        _waiting("exposed_barrier", "exposed_cluster_barrier"),
+        "Time at stake without waiting at CTA barriers, and without the serial sections that are waited for.",
+        _barrier,
     ),
     FactDefinition(
         "stake_pipeline",
