@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "collection.md"
 RESULTS = ROOT / "tests" / "data" / "collection.json"
 PROBE = ROOT / "tests" / "data" / "collection_probe.json"
+NOT_YET = "Not measured yet: `python3 tests/gpu/collection.py --out DIR` on a machine with a GPU, then this script."
 _TITLES = {
     "loop": "training-like loop: 2,000 launches of 30 kernels",
     "torch": "PyTorch: 20 steps of an MLP",
@@ -112,10 +113,12 @@ def filters(data: Mapping[str, Any]) -> str:
 def page() -> str:
     """The page with its tables as they should be."""
     text = PAGE.read_text("utf-8")
-    parts = {"probe": probe(json.loads(PROBE.read_text("utf-8")))}
-    if RESULTS.is_file():
-        results = json.loads(RESULTS.read_text("utf-8"))
-        parts |= {"programs": programs(results), "filters": filters(results)}
+    results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}
+    parts = {
+        "probe": probe(json.loads(PROBE.read_text("utf-8"))),
+        "programs": programs(results) if results.get("programs") else NOT_YET,
+        "filters": filters(results) if results.get("filters") else NOT_YET,
+    }
     for name, table in parts.items():
         pattern = re.compile(f"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
         text = pattern.sub(lambda _, n=name, t=table: f"<!-- {n} -->\n{t}\n<!-- /{n} -->", text)  # type: ignore[misc]
