@@ -2,48 +2,16 @@
 //
 // A (m x k) and B (k x n) are row-major; `--transpose nt` says that B is kept as its transpose (n x k), `tn` the same of A. The
 // result has the operands' type, bf16 for e4m3. One JSON line, as of the ceilings; the result is checked against a sample of
-// entries in double precision first. The library is loaded by name, so that no header and no link flag is needed.
+// entries in double precision first.
 #include <cuda_fp8.h>
-#include <dlfcn.h>
-#include <library_types.h>
 #include <unistd.h>
 
+#include "../common/cublaslt.cuh"
 #include "../gemm/convert.cuh"
 #include "measure.cuh"
 
-// Values of cublasLt.h, the same in versions 12 and 13.
-namespace lt {
-using Handle = void*;
-struct Heuristic {
-    uint64_t algorithm[8];
-    size_t workspace;
-    int state;
-    float waves;
-    int reserved[4];
-};
-enum Compute { kFp32 = 68, kFp64 = 70, kTf32 = 77 };
-enum Product { kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBias = 8 };
-enum Layout { kBatches = 5, kBatchStride = 6 };
-enum Epilogue { kPlain = 1, kRelu = 2, kWithBias = 4, kGelu = 32 };  // with a bias: the sum of the two
-constexpr int kWorkspaceBytes = 1;
-
-void* library() {
-    const char* named = std::getenv("DIAGNOSE_CUBLASLT");
-    for (const char* name : {named, "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})
-        if (name && *name)
-            if (void* found = dlopen(name, RTLD_NOW)) return found;
-    require(false, "no libcublasLt.so.13 or .12 was found (DIAGNOSE_CUBLASLT=/path/to/libcublasLt.so.13 names it)");
-    return nullptr;
-}
-
-template <class... T>
-void call(void* library, const char* name, T... values) {
-    auto function = reinterpret_cast<int (*)(T...)>(dlsym(library, name));
-    require(function != nullptr, std::string(name) + " is not in the library");
-    int status = function(values...);
-    require(status == 0, std::string(name) + " failed with status " + std::to_string(status));
-}
-}  // namespace lt
+// Values of CUBLASLT_EPILOGUE_; with a bias, the sum of the two.
+constexpr int kRelu = 2, kWithBias = 4, kGelu = 32;
 
 constexpr int kBurst = 3, kRestUs = 20000;
 
@@ -101,7 +69,7 @@ int run(const Problem& p, cudaDataType in_type, cudaDataType out_type, int compu
     // cuBLAS counts column-major: C^T (n x m) = B^T (n x k) A^T (k x m), and a row-major matrix is its transpose there.
     void* library = lt::library();
     lt::Handle handle, product, left, right, out, preference;
-    cudaDataType scale = compute == lt::kFp64 ? CUDA_R_64F : CUDA_R_32F;
+    cudaDataType scale = compute == lt::kCompute64F ? CUDA_R_64F : CUDA_R_32F;
     lt::call(library, "cublasLtCreate", &handle);
     lt::call(library, "cublasLtMatmulDescCreate", &product, compute, int(scale));
     auto set = [&](int attribute, auto value) {
@@ -109,7 +77,7 @@ int run(const Problem& p, cudaDataType in_type, cudaDataType out_type, int compu
     };
     set(lt::kTransposeA, int(p.b_transposed));
     set(lt::kTransposeB, int(p.a_transposed));
-    int epilogue = (p.relu ? lt::kRelu : p.gelu ? lt::kGelu : 0) + (p.bias ? lt::kWithBias : 0);
+    int epilogue = (p.relu ? kRelu : p.gelu ? kGelu : 0) + (p.bias ? kWithBias : 0);
     if (epilogue) set(lt::kEpilogue, epilogue);
     if (p.bias) set(lt::kBias, static_cast<const void*>(bias));
     auto layout = [&](lt::Handle* made, cudaDataType type, bool transposed, long long rows, long long cols) {
@@ -141,7 +109,7 @@ int run(const Problem& p, cudaDataType in_type, cudaDataType out_type, int compu
     auto launch_with = [&](int i) {
         lt::call(library, "cublasLtMatmul", handle, product, alpha, static_cast<const void*>(b), left, static_cast<const void*>(a),
                  right, beta, static_cast<const void*>(c), out, static_cast<void*>(c), out,
-                 static_cast<const uint64_t*>(found[i].algorithm), workspace, workspace_bytes, cudaStream_t(nullptr));
+                 static_cast<const lt::Algorithm*>(&found[i].algorithm), workspace, workspace_bytes, cudaStream_t(nullptr));
     };
     int best = 0;  // of what the heuristic offers, not only its first: the mark must be a strong one
     double best_us = INFINITY;
@@ -183,12 +151,12 @@ int main(int argc, char** argv) {
     p.bias = epilogue.find("bias") != std::string::npos, p.relu = epilogue.find("relu") != std::string::npos,
     p.gelu = epilogue.find("gelu") != std::string::npos;
     require(p.bias || p.relu || p.gelu || epilogue == "none", "--epilogue is none, bias, relu, gelu, bias-relu or bias-gelu");
-    if (type == "bf16") return run<__nv_bfloat16, __nv_bfloat16>(p, CUDA_R_16BF, CUDA_R_16BF, lt::kFp32, 2 * kToleranceBf16, key);
-    if (type == "fp16") return run<__half, __half>(p, CUDA_R_16F, CUDA_R_16F, lt::kFp32, kToleranceBf16, key);
-    if (type == "e4m3") return run<__nv_fp8_e4m3, __nv_bfloat16>(p, CUDA_R_8F_E4M3, CUDA_R_16BF, lt::kFp32, kToleranceE4m3, key);
-    if (type == "tf32") return run<float, float>(p, CUDA_R_32F, CUDA_R_32F, lt::kTf32, kToleranceTf32, key);
-    if (type == "fp32") return run<float, float>(p, CUDA_R_32F, CUDA_R_32F, lt::kFp32, 1e-4, key);
-    if (type == "fp64") return run<double, double>(p, CUDA_R_64F, CUDA_R_64F, lt::kFp64, 1e-6, key);
+    if (type == "bf16") return run<__nv_bfloat16, __nv_bfloat16>(p, CUDA_R_16BF, CUDA_R_16BF, lt::kCompute32F, 2 * kToleranceBf16, key);
+    if (type == "fp16") return run<__half, __half>(p, CUDA_R_16F, CUDA_R_16F, lt::kCompute32F, kToleranceBf16, key);
+    if (type == "e4m3") return run<__nv_fp8_e4m3, __nv_bfloat16>(p, CUDA_R_8F_E4M3, CUDA_R_16BF, lt::kCompute32F, kToleranceE4m3, key);
+    if (type == "tf32") return run<float, float>(p, CUDA_R_32F, CUDA_R_32F, lt::kCompute32FFastTf32, kToleranceTf32, key);
+    if (type == "fp32") return run<float, float>(p, CUDA_R_32F, CUDA_R_32F, lt::kCompute32F, 1e-4, key);
+    if (type == "fp64") return run<double, double>(p, CUDA_R_64F, CUDA_R_64F, lt::kCompute64F, 1e-6, key);
     require(false, "--type is bf16, fp16, e4m3, tf32, fp32 or fp64");
     return 1;
 }

@@ -3,48 +3,10 @@
 // Its kernels on Hopper match nvjet.*, which is what the manifest measures.
 // diagnose: expect tensor-compute
 #include <cuda_fp8.h>
-#include <dlfcn.h>
-#include <library_types.h>
 
+#include "../common/cublaslt.cuh"
 #include "check.cuh"
 #include "convert.cuh"
-
-// The part of cublasLt.h (versions 12 and 13) that is used here.
-namespace lt {
-using Handle = void*;
-struct Algorithm {
-    uint64_t data[8];
-};
-struct Heuristic {
-    Algorithm algorithm;
-    size_t workspace;
-    int state;
-    float waves;
-    int reserved[4];
-};
-constexpr int kCompute32F = 68, kCompute32FFastTf32 = 77;
-constexpr int kTransposeA = 3;      // CUBLASLT_MATMUL_DESC_TRANSA
-constexpr int kWorkspaceBytes = 1;  // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
-constexpr int kTransposed = 1;      // CUBLAS_OP_T
-
-void* library() {
-    const char* named = std::getenv("DIAGNOSE_CUBLASLT");
-    for (const char* name : {named, "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})
-        if (name && *name)
-            if (void* found = dlopen(name, RTLD_NOW)) return found;
-    require(false, "no libcublasLt.so.13 or .12 was found (DIAGNOSE_CUBLASLT=/path/to/libcublasLt.so.13 names it)");
-    return nullptr;
-}
-
-// Calls `name` and ends the program unless it returns CUBLAS_STATUS_SUCCESS.
-template <class... T>
-void call(void* library, const char* name, T... values) {
-    auto function = reinterpret_cast<int (*)(T...)>(dlsym(library, name));
-    require(function != nullptr, std::string(name) + " is not in the library");
-    int status = function(values...);
-    require(status == 0, std::string(name) + " failed with status " + std::to_string(status));
-}
-}  // namespace lt
 
 // C is bf16, except beside FP32 operands, where cuBLASLt has FP32 outputs only: asked for others it still names an algorithm,
 // which writes something else.
