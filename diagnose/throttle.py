@@ -1,4 +1,4 @@
-"""What clocks sampled beside an unprofiled run say of a program's kernels: the declared fact `clock_loss`. Pure."""
+"""What clocks sampled beside an unprofiled run say of a program's kernels: the declared fact `clock_loss`."""
 
 from __future__ import annotations
 

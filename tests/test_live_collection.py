@@ -57,6 +57,7 @@ class World:
         ]
         monkeypatch.setenv("FAKE_NCU_RECORD", str(self.record))
         monkeypatch.setattr(surveying, "build_injection", lambda: Path("/nowhere/library.so"))
+        monkeypatch.setattr(surveying, "gpus", lambda: (Gpu("NVIDIA H200", "580", 90, False),))
         monkeypatch.delenv("CUDA_INJECTION64_PATH", raising=False)
         monkeypatch.setattr(live, "read_reports", self._read)
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import gen_collection
 import recorded
 from diagnose.collect import survey, surveying
+from diagnose.collect.host import Gpu
 from diagnose.collect.names import function_of
 from diagnose.collect.plan import Selection
 from diagnose.collect.survey import FEW, Configuration, Survey, choose, configuration_of, counted, merged
@@ -247,6 +248,20 @@ if folder:
     assert os.environ["CUDA_INJECTION64_PATH"].endswith(".so")
     Path(folder, "1.tsv").write_text({ROWS!r})
 """
+
+
+@pytest.fixture(autouse=True)
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has a GPU."""
+    monkeypatch.setattr(surveying, "gpus", lambda: (Gpu("NVIDIA H200", "580", 90, False),))
+
+
+def test_without_a_gpu_the_program_is_not_run_to_count_nothing(
+    injection: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surveying, "gpus", lambda: ())
+    assert surveying.method_for("auto", SurveyOptions(("app",))) == ("none", "nvidia-smi names no GPU here")
+    assert surveying.method_for("cupti", SurveyOptions(("app",)))[0] == "cupti", "the user knows better"
 
 
 @pytest.fixture

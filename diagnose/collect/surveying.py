@@ -27,6 +27,7 @@ import platformdirs
 
 from diagnose.collect import clocks, launchers, survey
 from diagnose.collect.find import CUDA_PLACES, is_program, parse_version
+from diagnose.collect.host import gpus
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.process import (
     POLL_S,
@@ -118,6 +119,8 @@ def _needless(options: SurveyOptions) -> str | None:
         return "whole graphs are profiled"
     if not stdin_can_be_read_again():
         return "the program's input is a pipe, which can be read once"
+    if not gpus():  # a run of the program that can count nothing; what ncu says of the machine decides
+        return "nvidia-smi names no GPU here"
     return None
 
 
