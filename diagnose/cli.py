@@ -841,6 +841,10 @@ def _usage(error: Any, names: OptionNames) -> DiagnoseError:
     option = getattr(error, "option_name", None)
     if option is not None and type(error).__name__ == "NoSuchOption":
         known = [*names.job, *names.verbs]
+        context = getattr(error, "ctx", None)
+        verb = context.command_path if context is not None else "diagnose"
+        if option in known:  # of another command
+            return DiagnoseError(f"{verb} has no option {option}", f"{verb} --help")
         return DiagnoseError(f"there is no option {option}{nearest(option, known)}", "diagnose --help")
     message = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".")
     return DiagnoseError(message[:1].lower() + message[1:], "diagnose --help")

@@ -142,6 +142,7 @@ def test_what_is_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (("rules", "lst"), "did you mean 'list'?"),
         (("rules",), "needs one of list, explain"),
         (("doctor", "--froo"), "there is no option --froo"),
+        (("static", "x", "--no-html"), "diagnose static has no option --no-html"),
     ],
 )
 def test_words_that_mean_nothing(words: tuple[str, ...], said: str) -> None:
