@@ -142,13 +142,21 @@ def test_what_is_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (("rules", "lst"), "did you mean 'list'?"),
         (("rules",), "needs one of list, explain"),
         (("doctor", "--froo"), "there is no option --froo"),
-        (("static", "x", "--no-html"), "diagnose static has no option --no-html"),
     ],
 )
 def test_words_that_mean_nothing(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(DiagnoseError) as raised:
         meant(*words)
     assert said in raised.value.message and raised.value.exit_code == 2
+
+
+def test_an_option_of_another_command_is_said_to_be_that(run: Run) -> None:
+    done = run("static", "x", "--no-html")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: diagnose static has no option --no-html",
+        "hint: diagnose static --help",
+    ]
 
 
 # --- verbs
