@@ -7,6 +7,7 @@ from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
 from diagnose.sass.loaded import double_data, operations_per_load
+from diagnose.sass.polling import past_caches
 from diagnose.sass.products import outer_product
 from diagnose.sass.routines import executed_in_routines
 from diagnose.sass.staging import staged_in_loop
@@ -107,7 +108,7 @@ def _polling(c: Context) -> float | None:
         return None
     polls = sum(
         n for op, n in c.kernel.opcodes.items()
-        if op.split(".", 1)[0] in {"LDG", "LD"} and "STRONG" in op and ("GPU" in op or "SYS" in op)
+        if op.split(".", 1)[0] in {"LDG", "LD"} and past_caches(op)
     )  # fmt: skip
     return (polls + mix.count(c.kernel.opcodes, "NANOSLEEP")) / sum(c.kernel.opcodes.values())
 

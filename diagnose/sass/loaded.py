@@ -21,17 +21,18 @@ _DOUBLE = frozenset({"DFMA", "DADD", "DMUL", "DSETP", "DMMA"})
 _STORES = frozenset({"STG", "ST", "STS", "RED", "REDG", "ATOMG", "ATOM", "ATOMS"})
 
 
-def _with_marks(lines: Sequence[SassLine]) -> Iterator[tuple[SassLine, Instruction, set[str], set[str]]]:
-    """Each executed instruction with the registers that hold loaded values and those that hold double results."""
+def marked(
+    lines: Sequence[SassLine], *makers: frozenset[str]
+) -> Iterator[tuple[SassLine, Instruction, list[set[str]]]]:
+    """Each executed instruction, and for each group of base opcodes the registers that hold a result as it was."""
     parsed = [(line, one) for line in lines if line.executed and (one := parse(line.text)) is not None]
-    loaded: set[str] = set()
-    double: set[str] = set()
+    held: list[set[str]] = [set() for _ in makers]
     for last in (False, True):
         for line, instruction in parsed:
             if last:
-                yield line, instruction, loaded, double
+                yield line, instruction, held
             written = {name for name in instruction.destinations if name.startswith("R")}
-            for marks, makes in ((loaded, _LOADS), (double, _DOUBLE)):
+            for marks, makes in zip(held, makers, strict=True):
                 if instruction.base in makes or (instruction.base == "MOV" and instruction.sources & marks):
                     marks |= written
                 else:
@@ -47,7 +48,7 @@ def operations_per_load(lines: Sequence[SassLine]) -> float | None:
     if not any(line.executed for line in lines):
         return None
     operations = loads = 0.0
-    for line, instruction, loaded, _ in _with_marks(lines):
+    for line, instruction, (loaded,) in marked(lines, _LOADS):
         if instruction.base in _LOADS:
             loads += line.executed or 0.0
         elif instruction.base in _ARITHMETIC and instruction.sources & loaded:
@@ -62,7 +63,7 @@ def double_data(lines: Sequence[SassLine]) -> bool | None:
     """
     if not any(line.executed for line in lines):
         return None
-    for _, instruction, loaded, double in _with_marks(lines):
+    for _, instruction, (loaded, double) in marked(lines, _LOADS, _DOUBLE):
         if instruction.base in _DOUBLE and instruction.sources & loaded:
             return True
         if instruction.base in _STORES and ".64" in instruction.opcode and instruction.sources & double:

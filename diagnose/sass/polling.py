@@ -50,11 +50,11 @@ def _works(line: SassLine) -> bool:
     return parsed.base in _STORES or parsed.base.startswith(("F", "H", "D"))
 
 
+def past_caches(opcode: str) -> bool:
+    """Whether an access goes past L1 to what other blocks, GPUs or the host write (.STRONG at GPU or system scope)."""
+    return "STRONG" in opcode and ("GPU" in opcode or "SYS" in opcode)
+
+
 def _reads_flag(line: SassLine) -> bool:
     parsed = parse(line.text)
-    return (
-        parsed is not None
-        and parsed.base in _FLAG_READS
-        and "STRONG" in parsed.opcode
-        and ("GPU" in parsed.opcode or "SYS" in parsed.opcode)
-    )
+    return parsed is not None and parsed.base in _FLAG_READS and past_caches(parsed.opcode)

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from diagnose.model import SassLine
 from diagnose.sass.executed import bodies
+from diagnose.sass.loaded import marked
 from diagnose.sass.mix import access_bytes
-from diagnose.sass.text import parse
 
 _TWICE = 2.0  # the barrier of a loop runs at least twice as often as what stands before the loop
+_GLOBAL_LOADS = frozenset({"LDG", "LD"})
 _LAST = re.compile(r"\b(R\d+)[^,\s]*\s*;?\s*$")
 
 
@@ -26,7 +27,6 @@ def staged_in_loop(lines: Sequence[SassLine]) -> float | None:
     None where no instruction carries an executed count.
     """
     ordered = sorted(lines, key=lambda line: line.pc)
-    parsed = [(line, instruction) for line in ordered if (instruction := parse(line.text)) is not None]
     if not any(line.executed for line in ordered):
         return None
     once = min((line.executed for line in ordered if line.executed), default=0.0)
@@ -36,20 +36,11 @@ def staged_in_loop(lines: Sequence[SassLine]) -> float | None:
         if any(line.text.lstrip().startswith("BAR") and (line.executed or 0.0) >= _TWICE * once for line in body)
     ]
     loaded = staged = 0.0
-    marked: set[str] = set()
-    for last in (False, True):  # a pipelined loop stores what the iteration before loaded
-        for line, instruction in parsed:
-            amount = (line.executed or 0.0) * access_bytes(instruction.opcode)
-            if instruction.base in {"LDG", "LD"}:
-                marked |= instruction.destinations
-                loaded += amount if last else 0.0
-            elif instruction.base == "STS":
-                value = _LAST.search(line.text)
-                inside = any(first <= line.pc <= end for first, end in spans)
-                if last and inside and value is not None and value[1] in marked:
-                    staged += amount
-            elif instruction.base == "MOV" and instruction.sources & marked:
-                marked |= instruction.destinations
-            else:
-                marked -= instruction.destinations
+    for line, instruction, (held,) in marked(ordered, _GLOBAL_LOADS):
+        amount = (line.executed or 0.0) * access_bytes(instruction.opcode)
+        if instruction.base in _GLOBAL_LOADS:
+            loaded += amount
+        elif instruction.base == "STS" and any(first <= line.pc <= end for first, end in spans):
+            value = _LAST.search(line.text)
+            staged += amount if value is not None and value[1] in held else 0.0
     return min(1.0, staged / loaded) if loaded else 0.0
