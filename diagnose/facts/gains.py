@@ -71,6 +71,11 @@ def bounded(c: Context, share: float | None) -> float | None:
     return max(0.0, min(share, 1 - top / ACHIEVABLE))
 
 
+def _towards_bound(share: float, top: float) -> float:
+    """`share`, and on towards the bound: what remains lies between the two, expected at their geometric mean."""
+    return 1 - math.sqrt((1 - share) * min(1 - share, top / ACHIEVABLE))
+
+
 def _covered(*facts: str) -> Compute:
     """Fact function: exposed shares that more warps or loads in flight would cover.
 
@@ -84,7 +89,7 @@ def _covered(*facts: str) -> Compute:
         share, top = waiting(c), c.value("top_utilization")
         if not isinstance(share, float) or not share or not top:
             return share if isinstance(share, float) else None
-        return 1 - math.sqrt((1 - share) * min(1 - share, top / ACHIEVABLE))
+        return _towards_bound(share, top)
 
     return compute
 
@@ -218,7 +223,7 @@ def _split(c: Context) -> float | None:
     share, top = _small_grid(c), c.value("top_utilization")
     if not share or not top:
         return share
-    return 1 - math.sqrt((1 - share) * min(1 - share, top / ACHIEVABLE))
+    return _towards_bound(share, top)
 
 
 def _tail(c: Context) -> float | None:
@@ -329,9 +334,9 @@ def _conversion(c: Context) -> float | None:
         return removed(c, {"issue": 1 - share, "int": 1 - share})
     # Values of less than a byte are cut out of words first, about as many instructions as are converted: a form that
     # needs no conversion (dot products of integers, tables of pairs) needs no cutting either.
-    cut = min(share, c.value("integer_share") or 0.0)
-    if cut >= share > 0.2:
-        return removed(c, {"sfu": 1 - on_sfu, "issue": 1 - share - cut, "int": max(0.0, 1 - 2 * cut)})
+    if share > 0.2 and (c.value("integer_share") or 0.0) >= share:
+        without = max(0.0, 1 - 2 * share)
+        return removed(c, {"sfu": 1 - on_sfu, "issue": without, "int": without})
     return removed(c, {"sfu": 1 - on_sfu})
 
 
