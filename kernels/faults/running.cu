@@ -1,37 +1,54 @@
 // Running sum of a long array: each block waits for the total of the block before it, or the totals are scanned in between.
 #include "pair.cuh"
-constexpr int kThreads = 256, kEach = 8, kChunk = kThreads * kEach;
+constexpr int kThreads = 256, kVectors = 2, kEach = 4 * kVectors, kChunk = kThreads * kEach;
 
-// Exclusive sum of one value a thread over the block; `total` is the block's sum, in every thread.
-__device__ float block_exclusive(float v, float& total) {
+// Exclusive sums over the block of N values a thread: a warp's values are in order of their index, then of the lane.
+// `total` is the block's sum, in every thread.
+template <int N>
+__device__ void block_exclusive(const float (&v)[N], float (&before)[N], float& total) {
     __shared__ float sums[kThreads / 32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float run = v;
-    for (int d = 1; d < 32; d *= 2) {
-        float up = __shfl_up_sync(~0u, run, d);
-        if (lane >= d) run += up;
+    float run[N], warps_own = 0;
+#pragma unroll
+    for (int j = 0; j < N; ++j) run[j] = v[j];
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2)
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            float up = __shfl_up_sync(~0u, run[j], d);
+            if (lane >= d) run[j] += up;
+        }
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+        before[j] = warps_own + run[j] - v[j];
+        warps_own += __shfl_sync(~0u, run[j], 31);
     }
-    if (lane == 31) sums[warp] = run;
+    if (lane == 0) sums[warp] = warps_own;
     __syncthreads();
-    float before = 0;
+    float start = 0;
     total = 0;
     for (int w = 0; w < kThreads / 32; ++w) {
-        if (w == warp) before = total;
+        if (w == warp) start = total;
         total += sums[w];
     }
-    return before + run - v;
+#pragma unroll
+    for (int j = 0; j < N; ++j) before[j] += start;
 }
-__device__ void load_chunk(const float* in, float (&v)[kEach], size_t at, float& sum) {
-    float4 a = *reinterpret_cast<const float4*>(in + at), b = *reinterpret_cast<const float4*>(in + at + 4);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    sum = 0;
-    for (float e : v) sum += e;
+// A warp has 1 KB of its chunk, in vectors of neighbouring lanes: `at` is the lane's first.
+__device__ size_t place(unsigned chunk) { return size_t(chunk) * kChunk + threadIdx.x / 32 * 32 * kEach + threadIdx.x % 32 * 4; }
+__device__ void load_chunk(const float* in, float4 (&v)[kVectors], size_t at, float (&sum)[kVectors]) {
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) v[j] = *reinterpret_cast<const float4*>(in + at + j * 128);
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) sum[j] = v[j].x + v[j].y + v[j].z + v[j].w;
 }
-__device__ void store_chunk(float* out, const float (&v)[kEach], size_t at, float before) {
-    float r[kEach];
-    for (int k = 0; k < kEach; ++k) r[k] = before += v[k];
-    *reinterpret_cast<float4*>(out + at) = make_float4(r[0], r[1], r[2], r[3]);
-    *reinterpret_cast<float4*>(out + at + 4) = make_float4(r[4], r[5], r[6], r[7]);
+__device__ void store_chunk(float* out, const float4 (&v)[kVectors], size_t at, float start, const float (&before)[kVectors]) {
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j) {
+        float4 r = v[j];
+        r.x += start + before[j], r.y += r.x, r.z += r.y, r.w += r.z;
+        *reinterpret_cast<float4*>(out + at + j * 128) = r;
+    }
 }
 
 // Tickets number the blocks in the order in which they start, so the block waited for is always running or done. The wait
@@ -43,10 +60,11 @@ __global__ void __launch_bounds__(kThreads) sum_relay(const float* in, float* ou
     if (threadIdx.x == 0) mine = atomicAdd(ticket, 1u);
     __syncthreads();
     unsigned chunk = mine;
-    size_t at = size_t(chunk) * kChunk + threadIdx.x * kEach;
-    float v[kEach], sum, total;
+    size_t at = place(chunk);
+    float4 v[kVectors];
+    float sum[kVectors], before[kVectors], total;
     load_chunk(in, v, at, sum);
-    float before = block_exclusive(sum, total);
+    block_exclusive(sum, before, total);
     if (threadIdx.x == 0) {
         float c = 0;
         if (chunk > 0) {
@@ -61,38 +79,41 @@ __global__ void __launch_bounds__(kThreads) sum_relay(const float* in, float* ou
         start = c;
     }
     __syncthreads();
-    store_chunk(out, v, at, start + before);
+    store_chunk(out, v, at, start, before);
 }
 
 __global__ void __launch_bounds__(kThreads) chunk_totals(const float* in, float* totals) {
-    float v[kEach], sum, total;
-    load_chunk(in, v, size_t(blockIdx.x) * kChunk + threadIdx.x * kEach, sum);
-    block_exclusive(sum, total);
+    float4 v[kVectors];
+    float sum[kVectors], before[kVectors], total;
+    load_chunk(in, v, place(blockIdx.x), sum);
+    block_exclusive(sum, before, total);
     if (threadIdx.x == 0) totals[blockIdx.x] = total;
 }
 // One block: thread t sums up its share of the totals, then gives each chunk its start.
 __global__ void __launch_bounds__(kThreads) chunk_starts(float* totals, int chunks) {
     int each = (chunks + kThreads - 1) / kThreads, from = threadIdx.x * each, to = min(from + each, chunks);
-    float sum = 0, total;
-    for (int c = from; c < to; ++c) sum += totals[c];
-    float before = block_exclusive(sum, total);
+    float sum[1] = {}, before[1], total;
+    for (int c = from; c < to; ++c) sum[0] += totals[c];
+    block_exclusive(sum, before, total);
     for (int c = from; c < to; ++c) {
         float t = totals[c];
-        totals[c] = before;
-        before += t;
+        totals[c] = before[0];
+        before[0] += t;
     }
 }
 __global__ void __launch_bounds__(kThreads) sum_offset(const float* in, float* out, const float* starts) {
-    size_t at = size_t(blockIdx.x) * kChunk + threadIdx.x * kEach;
-    float v[kEach], sum, total;
+    size_t at = place(blockIdx.x);
+    float4 v[kVectors];
+    float sum[kVectors], before[kVectors], total, start = starts[blockIdx.x];
     load_chunk(in, v, at, sum);
-    store_chunk(out, v, at, starts[blockIdx.x] + block_exclusive(sum, total));
+    block_exclusive(sum, before, total);
+    store_chunk(out, v, at, start, before);
 }
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
     bool fault = wants_fault(args);
-    int chunks = int(args.get("chunks", 8192)), reps = repeats(args);
+    int chunks = int(args.get("chunks", 32768)), reps = repeats(args);
     auto key = seed(args);
     args.done();
     require(chunks > 0 && chunks <= 1000000, "--chunks must be between 1 and 1000000");

@@ -1,4 +1,5 @@
-// Sum of 64 polynomials of degree 512, each warp starting with another one: as straight code, or from a table.
+// Sum of 64 polynomials of degree 512, each warp starting with another one: as straight code, or from a table whose terms
+// serve several arguments a thread.
 #include "pair.cuh"
 constexpr int kSegments = 64, kTerms = 512;
 
@@ -30,22 +31,30 @@ __global__ void __launch_bounds__(256) terms_written(const float* x, const float
     if (i < n) out[i] = sum;
 }
 
-__global__ void __launch_bounds__(256) terms_listed(const float* x, const float* table, float* out, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    float v = x[min(i, n - 1)], sum = 0;
+// A load of four terms is used for 32 multiply-adds in eight chains: for one argument a thread the loads would fill L1.
+constexpr int kListThreads = 128, kEach = 8;
+__global__ void __launch_bounds__(kListThreads) terms_listed(const float* x, const float* table, float* out, int n) {
+    int i = blockIdx.x * kListThreads * kEach + threadIdx.x;
+    float v[kEach], sum[kEach] = {};
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) v[e] = x[min(i + e * kListThreads, n - 1)];
     unsigned first = (threadIdx.x / 32) * 8 + blockIdx.x * 5;
 #pragma unroll 1
     for (unsigned k = 0; k < kSegments; ++k) {
         const float4* row = reinterpret_cast<const float4*>(table + (first + k) % kSegments * kTerms);
-        float y = 0;
-#pragma unroll 8
+        float y[kEach] = {};
+#pragma unroll 4
         for (int t = 0; t < kTerms / 4; ++t) {
             float4 c = row[t];
-            y = fmaf(fmaf(fmaf(fmaf(y, v, c.x), v, c.y), v, c.z), v, c.w);
+#pragma unroll
+            for (int e = 0; e < kEach; ++e) y[e] = fmaf(fmaf(fmaf(fmaf(y[e], v[e], c.x), v[e], c.y), v[e], c.z), v[e], c.w);
         }
-        sum += y;
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) sum[e] += y[e];
     }
-    if (i < n) out[i] = sum;
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+        if (i + e * kListThreads < n) out[i + e * kListThreads] = sum[e];
 }
 
 int main(int argc, char** argv) {
@@ -73,7 +82,7 @@ int main(int argc, char** argv) {
     };
     auto launch = [&] {
         if (fault) terms_written<<<(n + 255) / 256, 256>>>(x, table, out, n);
-        else terms_listed<<<(n + 255) / 256, 256>>>(x, table, out, n);
+        else terms_listed<<<(n + kListThreads * kEach - 1) / (kListThreads * kEach), kListThreads>>>(x, table, out, n);
     };
     return run_checked(fault ? "faults/terms-written" : "faults/terms-listed", reps, launch, out, n, reference,
                        2.0 * kSegments * kTerms * n, 8.0 * n, 1e-3, 512);

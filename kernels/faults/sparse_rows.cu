@@ -1,4 +1,4 @@
-// Product of a banded CSR matrix (128 entries a row) and a vector: a thread a row, or a warp a row.
+// Product of a banded CSR matrix (128 entries a row) and a vector: a thread a row, or a warp for four rows at a time.
 #include "memory.cuh"
 
 constexpr int PER_ROW = 128;
@@ -16,18 +16,52 @@ __global__ void __launch_bounds__(256) multiply_by_thread(const unsigned* __rest
     y[row] = total;
 }
 
-__global__ void __launch_bounds__(256) multiply_by_warp(const unsigned* __restrict__ start,
-                                                        const unsigned* __restrict__ column,
-                                                        const float* __restrict__ value, const float* __restrict__ x,
-                                                        float* __restrict__ y, unsigned rows) {
-    unsigned lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;
-    if (row >= rows) return;
-    unsigned end = start[row + 1];
-    float total = 0;
-#pragma unroll 4
-    for (unsigned k = start[row] + lane; k < end; k += 32) total = fmaf(value[k], x[column[k]], total);
-    for (int step = 16; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
-    if (lane == 0) y[row] = total;
+// A lane reads the bounds of one of the warp's rows ahead; then the warp has 4 KB of the matrix under way at a time.
+constexpr unsigned ROWS = 16, AT_ONCE = 4, PIECES = 4;
+__global__ void __launch_bounds__(256, 3) multiply_by_warp(const unsigned* __restrict__ start,
+                                                           const unsigned* __restrict__ column,
+                                                           const float* __restrict__ value, const float* __restrict__ x,
+                                                           float* __restrict__ y, unsigned rows) {
+    unsigned lane = threadIdx.x % 32, first = (blockIdx.x * 8 + threadIdx.x / 32) * ROWS;
+    if (first >= rows) return;
+    unsigned from = start[min(first + lane, rows)], to = start[min(first + lane + 1, rows)];
+    float result = 0;
+#pragma unroll 1
+    for (unsigned row = 0; row < ROWS; row += AT_ONCE) {
+        unsigned at[AT_ONCE], end[AT_ONCE], shortest = ~0u;
+        float total[AT_ONCE] = {};
+#pragma unroll
+        for (unsigned j = 0; j < AT_ONCE; ++j) {
+            at[j] = __shfl_sync(~0u, from, row + j), end[j] = __shfl_sync(~0u, to, row + j);
+            shortest = min(shortest, end[j] - at[j]);
+            at[j] += lane;
+        }
+#pragma unroll 1
+        for (unsigned left = shortest; left >= 32 * PIECES; left -= 32 * PIECES) {
+            unsigned c[AT_ONCE][PIECES];
+            float v[AT_ONCE][PIECES];
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j)
+#pragma unroll
+                for (unsigned p = 0; p < PIECES; ++p) c[j][p] = column[at[j] + p * 32], v[j][p] = value[at[j] + p * 32];
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j) {
+#pragma unroll
+                for (unsigned p = 0; p < PIECES; ++p) total[j] = fmaf(v[j][p], x[c[j][p]], total[j]);
+                at[j] += 32 * PIECES;
+            }
+        }
+#pragma unroll
+        for (unsigned j = 0; j < AT_ONCE; ++j)  // what its rows have beyond
+#pragma unroll 1
+            for (; at[j] < end[j]; at[j] += 32) total[j] = fmaf(value[at[j]], x[column[at[j]]], total[j]);
+#pragma unroll
+        for (unsigned j = 0; j < AT_ONCE; ++j) {
+            for (int step = 16; step; step /= 2) total[j] += __shfl_xor_sync(~0u, total[j], step);
+            if (lane == row + j) result = total[j];
+        }
+    }
+    if (lane < ROWS && first + lane < rows) y[first + lane] = result;
 }
 
 // Row r has one entry in each pair of columns from r on, so x stays in cache and the matrix is the traffic.
@@ -54,7 +88,7 @@ int main(int argc, char** argv) {
     poison(y, 4 * rows);
     auto launch = [&] {
         if (fault) multiply_by_thread<<<unsigned((rows + 255) / 256), 256>>>(start, column, value, x, y, unsigned(rows));
-        else multiply_by_warp<<<unsigned((rows + 7) / 8), 256>>>(start, column, value, x, y, unsigned(rows));
+        else multiply_by_warp<<<unsigned((rows + 8 * ROWS - 1) / (8 * ROWS)), 256>>>(start, column, value, x, y, unsigned(rows));
     };
     run_once(launch);
     auto hs = to_host(start, rows + 1), hc = to_host(column, entries);
