@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
@@ -180,19 +182,23 @@ def _outer_product(c: Context) -> float | None:
     return outer_product(line.text for line in c.kernel.lines if (line.executed or 0.0) >= 0.25 * most)
 
 
-# Instructions of one software sequence, from nvcc 13.0 listings (sm_70 to sm_120 alike within a few).
-_DIVISION, _INVARIANT_DIVISION, _RANGE_REDUCTION, _CALLED, _FLOAT_DIVISION, _DOUBLE_DIVISION = (
-    20.0,
-    9.0,
-    40.0,
-    30.0,
-    10.0,
-    15.0,
-)
+# Instructions of one software sequence, from nvcc 13.0 listings (sm_70 to sm_120 alike within a few), and those of the
+# short one that can stand for it: a division by a prepared reciprocal is a multiply-high, a shift and, for the
+# remainder, a multiply-add; pow is a logarithm, a multiplication and an exponential (MUFU.LG2, MUFU.EX2) with their
+# scaling; sin and cos are one multiplication and one MUFU; a float division is MUFU.RCP and a multiplication.
+_SEQUENCES: Mapping[str, tuple[float, float]] = {
+    "division": (20.0, 3.0),
+    "invariant division": (9.0, 3.0),
+    "range reduction": (40.0, 6.0),
+    "call": (30.0, 4.5),
+    "float division": (10.0, 2.0),
+    "double division": (15.0, 2.0),
+}
+_CALLED_KEPT = 0.15  # of a called routine: 64-bit division executes 70 to 100, by a reciprocal 10 to 15
 
 
-def _software_path(c: Context) -> float | None:
-    """Share of instructions that belong to software paths (division, modulo, pow, trigonometry), from fingerprints.
+def _software_paths(c: Context) -> tuple[float, float]:
+    """(executed instructions of software paths, those that shorter sequences in their place would execute).
 
     - an unsigned division by a run-time divisor converts it once (I2F….RP) and then corrects twice: IMAD.HI.U32 with
       two ISETP.GE.U32 each; division by a constant has the IMAD.HI and a shift, and no corrections;
@@ -202,29 +208,37 @@ def _software_path(c: Context) -> float | None:
     - 64-bit division and slow paths are calls: what their routines executed where source counters show it, else an
       estimate for each call.
     """
-    if not _opcodes(c):
-        return None
-    total = sum(c.kernel.opcodes.values())
     converted = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("I2F") and ".RP" in op)
     high = c.kernel.opcodes.get("IMAD.HI.U32", 0.0)
     corrections = c.kernel.opcodes.get("ISETP.GE.U32.AND", 0.0)
-    invariant = max(0.0, min(high, corrections / 2) - converted)
     rounded = sum(n for op, n in c.kernel.opcodes.items() if op.startswith(("F2I.NTZ", "FRND"))) - converted
     floating = mix.count(c.kernel.opcodes, "FFMA", "FMUL", "FADD", "DFMA", "DMUL")
-    # A rounding with a polynomial behind it (10 or more operations) reduces a range; else it converts a value.
-    reductions = rounded if rounded > 0 and floating >= 10 * rounded else 0.0
     called = executed_in_routines(c.kernel.lines) if c.kernel.lines else None
-    if called is None:
-        called = mix.count(c.kernel.opcodes, "CALL.REL") * _CALLED
-    estimate = (
-        converted * _DIVISION
-        + invariant * _INVARIANT_DIVISION
-        + reductions * _RANGE_REDUCTION
-        + called
-        + mix.count(c.kernel.opcodes, "FCHK") * _FLOAT_DIVISION
-        + mix.count(c.kernel.opcodes, "MUFU.RCP64H", "MUFU.RSQ64H") * _DOUBLE_DIVISION
-    )
-    return min(1.0, estimate / total)
+    counts = {
+        "division": converted,
+        "invariant division": max(0.0, min(high, corrections / 2) - converted),
+        # A rounding with a polynomial behind it (10 or more operations) reduces a range; else it converts a value.
+        "range reduction": rounded if rounded > 0 and floating >= 10 * rounded else 0.0,
+        "call": mix.count(c.kernel.opcodes, "CALL.REL") if called is None else 0.0,
+        "float division": mix.count(c.kernel.opcodes, "FCHK"),
+        "double division": mix.count(c.kernel.opcodes, "MUFU.RCP64H", "MUFU.RSQ64H"),
+    }
+    executed = sum(n * _SEQUENCES[name][0] for name, n in counts.items()) + (called or 0.0)
+    return executed, sum(n * _SEQUENCES[name][1] for name, n in counts.items()) + _CALLED_KEPT * (called or 0.0)
+
+
+def _software_path(c: Context) -> float | None:
+    """Share of instructions that belong to software paths (division, modulo, pow, trigonometry), from fingerprints."""
+    return min(1.0, _software_paths(c)[0] / sum(c.kernel.opcodes.values())) if _opcodes(c) else None
+
+
+def _software_kept(c: Context) -> float | None:
+    """Share of instructions that shorter sequences in place of software paths would take."""
+    share = _software_path(c)
+    if share is None:
+        return None
+    executed, kept = _software_paths(c)
+    return share * kept / executed if executed else 0.0
 
 
 def _debug_build(c: Context) -> bool | None:
@@ -499,6 +513,14 @@ FACTS: tuple[FactDefinition, ...] = (
         "share",
         "Instructions in software division, modulo, pow and slow trigonometry, estimated from fingerprints.",
         _software_path,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "software_path_kept",
+        "share",
+        "Instructions that multiplications by a reciprocal and fast intrinsics would take in place of those.",
+        _software_kept,
         (),
         "opcodes",
     ),

@@ -18,6 +18,7 @@ from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.facts.pipes import all_limits, competing
 from diagnose.facts.work import counted_tensor
 from diagnose.model import Scalar
+from diagnose.sass import mix
 
 # A fixed kernel reaches about this share of its binding ceiling: what healthy kernels in the recorded reports reach
 # (copies, reductions and library GEMMs sit at 0.88 to 1.0 of their limit).
@@ -30,10 +31,11 @@ NOISE = 0.05  # run-to-run differences of profiled kernels are 1 to 5 % (field n
 MMA_OF_WGMMA = 2 / 3
 
 
-def removed(c: Context, factors: Mapping[str, float], waits: bool = True) -> float | None:
+def removed(c: Context, factors: Mapping[str, float], waits: bool = True, waited: float = 0.0) -> float | None:
     """At stake when the work of each resource is multiplied by its factor (1 when absent).
 
-    `waits`: the work also makes warps wait (for a sector, a result), and that waiting goes with it.
+    `waits`: the work also makes warps wait (for a sector, a result), and that waiting goes with it. `waited`: the share
+    of what warps wait for that goes, where it is known to be more than the share of the binding work.
     """
     limits = competing(c)
     if not limits:
@@ -45,7 +47,7 @@ def removed(c: Context, factors: Mapping[str, float], waits: bool = True) -> flo
         return 0.0
     # What the work makes warps wait for goes with the work, in proportion: the nearer to all of it, the nearer to the
     # use that healthy kernels make of their ceiling.
-    gone = max(0.0, 1 - after / before) if waits else 0.0
+    gone = max(waited, 1 - after / before) if waits else 0.0
     return max(0.0, 1 - after / (before + (ACHIEVABLE - before) * gone))
 
 
@@ -94,12 +96,20 @@ def _covered(*facts: str) -> Compute:
     return compute
 
 
+def _of_blocks(c: Context, exposed: float) -> float:
+    """An exposed share of the kernel's time as a share of the time of its blocks.
+
+    Idle SMs wait for the blocks of others: the kernel takes as long as its blocks, and shrinks with them in proportion.
+    """
+    return min(1.0, exposed / (c.value("sm_active") or 1.0))
+
+
 def _waiting(*facts: str) -> Compute:
     """Fact function: the sum of exposed shares, bounded. Unknown only when every one is unknown."""
 
     def compute(c: Context) -> float | None:
         known = [v for v in (c.value(name) for name in facts) if v is not None]
-        return bounded(c, sum(known)) if known else None
+        return bounded(c, _of_blocks(c, sum(known))) if known else None
 
     return compute
 
@@ -198,9 +208,12 @@ def _local(c: Context, share: float) -> float | None:
     of_l1 = local / (local + sum(globals_) * 32) if local else 0.0
     others = (c.value("load_l2_bytes") or 0.0) + (c.value("store_l2_bytes") or 0.0)
     of_l2 = at_l2 / (at_l2 + others) if at_l2 else 0.0
-    # HBM holds the same mix as L2 passes on; instructions that go with an access (its address) go too.
-    factors = {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l2, "hbm": 1 - of_l2, "issue": 1 - share}
-    by_work = removed(c, factors)
+    # Local memory displaces what is read and written once; global traffic behind L1 comes from HBM all the same.
+    hbm = c.value("hbm_bytes")
+    of_hbm = 1 - min(1.0, others / hbm) if hbm else of_l2
+    # Instructions that go with an access (its address) go too.
+    factors = {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l2, "hbm": 1 - of_hbm, "issue": 1 - share}
+    by_work = removed(c, factors, waited=of_l1)
     by_waiting = bounded(c, c.value("exposed_local_load")) or 0.0
     return max(by_work, by_waiting) if by_work is not None else None
 
@@ -253,8 +266,15 @@ def _legacy_mma_best(c: Context) -> float | None:
     return removed_at_best(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
 
 
+WARP = 32
+
 SERIAL_LANES = 0.25  # an average instruction has fewer than 8 of 32 lanes: most of them belong to one thread or a few
 SERIAL_WAIT = 0.25  # and a quarter of the time the others of the block wait for it
+
+
+def _memory_utilization(c: Context) -> float:
+    """The fuller of L2 and HBM; 0 where neither is known."""
+    return max((limit.utilization for limit in all_limits(c) if limit.resource in {"hbm", "l2"}), default=0.0)
 
 
 def _serial_section(c: Context) -> bool | None:
@@ -265,13 +285,20 @@ def _serial_section(c: Context) -> bool | None:
 
 
 def _barrier(c: Context) -> Scalar | None:
-    """Waiting at barriers. What is waited for in a serial section is full of single lanes: it goes too, as idle lanes
-    do, and the pipes that it keeps busy bound nothing.
+    """Waiting at barriers. Serial sections go altogether where their work is spread over the block.
+
+    In a section of one warp all others of the block wait, so `stall_barrier` is (W - 1) / W of the sections' share of
+    time for W warps a block. Their waits, issue slots and accesses are those of single lanes: only memory bounds what
+    goes.
     """
     waiting = _waiting("exposed_barrier", "exposed_cluster_barrier")(c)
-    if c.fact("serial_section") is not True:
+    stalled, threads = c.value("stall_barrier"), c.value("block_threads")
+    if c.fact("serial_section") is not True or stalled is None or threads is None or threads <= WARP:
         return waiting
-    return max((v for v in (waiting, _divergence(c)) if isinstance(v, float)), default=None)
+    warps = threads / WARP
+    sections = min(1.0, stalled * warps / (warps - 1))
+    bound = min(sections, 1 - _memory_utilization(c) / ACHIEVABLE)
+    return max(bound, waiting if isinstance(waiting, float) else 0.0)
 
 
 def _divergence(c: Context) -> float | None:
@@ -285,23 +312,30 @@ def _divergence(c: Context) -> float | None:
     pipes = max(
         (limit.utilization for limit in all_limits(c) if limit.resource not in {"hbm", "l2", "l1"}), default=0.0
     )
-    memory = max((limit.utilization for limit in all_limits(c) if limit.resource in {"hbm", "l2"}), default=0.0)
+    memory = _memory_utilization(c)
     if memory > pipes and memory > 0.7:
         return 0.0  # where a memory level binds, idle lanes cost nothing
-    return (1 - lanes) * active * min(1.0, pipes / active / ACHIEVABLE)
+    # Full warps move the same bytes: memory bounds what goes.
+    return max(0.0, min((1 - lanes) * active * min(1.0, pipes / active / ACHIEVABLE), 1 - memory / ACHIEVABLE))
 
 
-def _instructions_removed(share_fact: str) -> Compute:
-    """Fact function: at stake when this share of the executed instructions vanishes from issue and the scalar pipes."""
+def _instructions_removed(c: Context, share: float) -> float | None:
+    """At stake when this share of the executed instructions vanishes from issue and the scalar pipes."""
+    # The family sits on the integer, XU and FMA pipes together with its issue slots.
+    return removed(c, dict.fromkeys(("issue", "int", "sfu", "fp32", "lsu"), 1 - share))
 
-    def compute(c: Context) -> float | None:
-        share = c.value(share_fact)
-        if share is None:
-            return None
-        # The family sits on the integer, XU and FMA pipes together with its issue slots.
-        return removed(c, dict.fromkeys(("issue", "int", "sfu", "fp32", "lsu"), 1 - share))
 
-    return compute
+def _software(c: Context) -> float | None:
+    """Software division and pow become shorter sequences. What remains of them takes issue slots and pipes: where
+    memory binds afterwards it costs nothing.
+    """
+    share, kept = c.value("software_path_share"), c.value("software_path_kept")
+    return None if share is None or kept is None else _instructions_removed(c, share - kept)
+
+
+def _index_math(c: Context) -> float | None:
+    share = c.value("address_share")
+    return None if share is None else _instructions_removed(c, share)
 
 
 def _double(c: Context) -> float | None:
@@ -321,7 +355,7 @@ def _constant(c: Context) -> float | None:
     others = [limit.utilization for limit in competing(c) if limit.resource != "lsu"]
     if not waiting or not others:
         return sum(waiting) if waiting else None
-    return max(0.0, min(sum(waiting), 1 - max(others) / ACHIEVABLE))
+    return max(0.0, min(_of_blocks(c, sum(waiting)), 1 - max(others) / ACHIEVABLE))
 
 
 def _conversion(c: Context) -> float | None:
@@ -349,10 +383,17 @@ def _narrow(c: Context) -> float | None:
     share = c.value("memory_instruction_share") or 0.0
     global_l1 = 1 - (c.value("shared_wavefront_share") or 0.0)  # wider global accesses leave those of shared memory
     l1 = 1 - global_l1 * (1 - max(factor, 0.25))
-    by_work = removed(c, {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": l1, "int": 0.5})
+    # An address serves 16 bytes: its arithmetic goes with the accesses.
+    share += c.value("address_share") or 0.0
+    factors = {"lsu": factor, "issue": 1 - share * (1 - factor), "l1": l1, "int": 0.5}
+    by_work = removed(c, factors)
     # A request of 1 or 2 bytes a lane fills half a line or less: fewer bytes are in flight for the same waiting.
     waiting = (c.value("exposed_lg_throttle") or 0.0) + ((c.value("exposed_load") or 0.0) if lane <= 2 else 0.0)
     by_waiting = bounded(c, waiting * (1 - factor)) or 0.0
+    hbm = c.value("hbm_utilization") or 0.0
+    if lane <= 2 and by_waiting and hbm / factor >= 1:
+        # Little's law: with that many more bytes in flight in the same waiting, memory is full.
+        by_waiting = max(by_waiting, 1 - (1 - (removed_at_best(c, factors) or 0.0)) / ACHIEVABLE)
     return max(by_work, by_waiting) if by_work is not None else None
 
 
@@ -377,12 +418,37 @@ def _global_reload(c: Context) -> float | None:
     return removed(c, {**factors, "int": 0.3, "fp32": 1 - 0.8 * on_fma})
 
 
+TILE = 4  # a first register tile: 4 by 4 results a thread
+
+
 def _smem_reload(c: Context) -> float | None:
-    """A register tile of 4 by 4 halves operand reads twice over: two loads for 16 FMAs in place of two for one."""
-    share = c.value("shared_wavefront_share")
-    if share is None:
+    """A register tile of 4 by 4 reads 8 values for 16 operations where one result a thread reads 32: a quarter of the
+    wavefronts. Four neighbouring values are one instruction of 16 bytes, so 2 loads are left of 32.
+    """
+    share, loads = c.value("shared_wavefront_share"), c.value("shared_load_share")
+    if share is None or loads is None:
         return None
-    return removed(c, {"l1": 1 - share * 0.75, "lsu": 0.4, "issue": 0.7})
+    instructions = 1 / TILE**2
+    return removed(
+        c,
+        {"l1": 1 - share * (1 - 1 / TILE), "lsu": instructions, "issue": 1 - loads * (1 - instructions)},
+    )
+
+
+_LSU = ("SHFL", "LDG", "LD", "STG", "ST", "LDS", "STS")
+
+
+def _lsu_issue(c: Context) -> float | None:
+    """16 bytes a lane in place of 4, or one shuffle for four values: a quarter of the load/store unit's instructions
+    and of their issue slots. In L1, shuffles take a turn each, while wider accesses move the same data.
+    """
+    if not c.kernel.opcodes:
+        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+        return None
+    gone = 1 - 1 / TILE
+    share = mix.count(c.kernel.opcodes, *_LSU) / sum(c.kernel.opcodes.values())
+    shuffles = c.value("shuffles_on_lsu") or 0.0
+    return removed(c, {"lsu": 1 - gone, "issue": 1 - share * gone, "l1": 1 - shuffles * gone})
 
 
 def _l2_locality(c: Context) -> float | None:
@@ -421,11 +487,13 @@ def _declared(name: str) -> Compute:
 
 
 def _small_n(c: Context) -> float | None:
-    """A wgmma of N >= 128 keeps the pipe full: the operand path's part of the time goes."""
+    """A wgmma of N >= 128 keeps the pipe full: the operand path's part of the time goes, down to the Tensor work."""
     efficiency, active = c.value("wgmma_n_efficiency"), c.value("top_utilization")
     if efficiency is None:
         return None
-    return max(0.0, 1 - efficiency) * (1.0 if active is None else min(1.0, active + 0.1))
+    share = max(0.0, 1 - efficiency) * (1.0 if active is None else min(1.0, active + 0.1))
+    tensor = c.value("tensor_utilization")
+    return share if tensor is None else max(0.0, min(share, 1 - tensor / ACHIEVABLE))
 
 
 def _overlap(c: Context) -> float | None:
@@ -467,11 +535,28 @@ def _contended(c: Context) -> Scalar | None:
     return _waiting(*facts)(c)
 
 
+def _shared_atomics(c: Context) -> float | None:
+    """Replays of atomics fill L1 and go; waiting for them is the least. A private copy is still written and added up,
+    and the loops that retry go: half of the issue slots, and a fifth of the time in L1, stay.
+    """
+    waiting = _waiting("exposed_shared_atomic")(c)
+    l1 = c.value("l1_utilization")
+    if l1 is None or not l1:
+        return waiting if isinstance(waiting, float) else None
+    after = max(c.value("hbm_utilization") or 0.0, (c.value("issue_utilization") or 0.0) * 0.5, 0.2)
+    by_work = max(0.0, 1 - after / min(l1, ACHIEVABLE)) if l1 > after else 0.0
+    return max(by_work, waiting if isinstance(waiting, float) else 0.0)
+
+
 def _padding(c: Context) -> float | None:
+    """Fewer tiles, and with each what feeds it: its fragments are loaded and unpacked, its loop counted. Nothing else
+    changes, so the rest of the kernel reaches what it reaches now. The bytes of L2 and HBM stay.
+    """
     useful, issued = c.value("useful_flops"), c.value("issued_tensor_flops")
     if useful is None or not issued:
         return None
-    return removed(c, {"tensor": min(1.0, useful / issued)})
+    tiles = ("tensor", "issue", "int", "fp32", "sfu", "lsu", "l1")
+    return removed(c, dict.fromkeys(tiles, min(1.0, useful / issued)), waits=False)
 
 
 # ncu 2025.3 names on sm_90; ncu leaves out with a warning what a chip does not have.
@@ -565,8 +650,14 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition(
         "stake_shared_atomics",
         "share",
-        "Time at stake without waiting for shared atomics.",
-        _waiting("exposed_shared_atomic"),
+        "Time at stake without contended shared atomics: their replays in L1, and the waiting for them.",
+        _shared_atomics,
+    ),
+    FactDefinition(
+        "stake_lsu",
+        "share",
+        "Time at stake if accesses and shuffles of 4 bytes a lane became a quarter as many of 16.",
+        _lsu_issue,
     ),
     FactDefinition("stake_fence", "share", "Time at stake without waiting at fences.", _waiting("exposed_membar")),
     FactDefinition("stake_sleep", "share", "Time at stake without polling and sleeping.", _waiting("exposed_sleeping")),
@@ -590,13 +681,13 @@ FACTS: tuple[FactDefinition, ...] = (
         "stake_software_path",
         "share",
         "Time at stake without software division and pow.",
-        _instructions_removed("software_path_share"),
+        _software,
     ),
     FactDefinition(
         "stake_index_math",
         "share",
         "Time at stake without integer and address arithmetic.",
-        _instructions_removed("address_share"),
+        _index_math,
     ),
     FactDefinition("stake_double", "share", "Time at stake without double arithmetic.", _double),
     FactDefinition("stake_conversion", "share", "Time at stake without type conversions.", _conversion),
