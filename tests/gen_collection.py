@@ -19,6 +19,7 @@ RESULTS = ROOT / "tests" / "data" / "collection.json"
 PROBE = ROOT / "tests" / "data" / "collection_probe.json"
 NOT_YET = "Not measured yet: `python3 tests/gpu/collection.py --out DIR` on a machine with a GPU, then this script."
 _TITLES = {
+    "empty": "one empty kernel: the fixed start",
     "loop": "training-like loop: 2,000 launches of 30 kernels",
     "torch": "PyTorch: 20 steps of an MLP",
     "gemm-naive": "`kernel:gemm/naive`",

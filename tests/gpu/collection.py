@@ -1,6 +1,6 @@
 """What collecting costs: programs alone, under `ncu --set full`, and under diagnose in its modes; the filters, live.
 
-    python3 tests/gpu/collection.py --out DIR [--budget 350] [--only loop,torch,kernels,filters]
+    python3 tests/gpu/collection.py --out DIR [--budget 350] [--only empty,loop,torch,kernels,filters]
 
 Prints a table and writes DIR/collection.json, of which tests/gen_collection.py makes the tables of docs/collection.md.
 Needs nvcc, ncu, PyTorch (left out where it is missing) and a GPU. `ncu --set full` is given the same filter as diagnose
@@ -27,6 +27,15 @@ DIAGNOSE = [sys.executable, "-c", "import sys; from diagnose.cli import main; sy
 ONE_EACH = ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", "::regex:.:1"]
 LOOP = ["./loop"]
 KERNELS = ("gemm/naive", "reduction/vectorised", "attention/decode")
+
+# One launch of a kernel that does nothing: what is left of each tool's time is its fixed start.
+EMPTY = """
+__global__ void nothing() {}
+int main() {
+    nothing<<<1, 32>>>();
+    return cudaDeviceSynchronize();
+}
+"""
 
 TORCH = """
 import sys, torch
@@ -317,7 +326,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=350.0)
-    parser.add_argument("--only", default="filters,loop,torch,kernels")
+    parser.add_argument("--only", default="filters,empty,loop,torch,kernels")
     given = parser.parse_args()
     only = given.only.split(",")
     given.out.mkdir(parents=True, exist_ok=True)
@@ -343,6 +352,10 @@ def main() -> int:
         found["filters"] = filters(run)
         found["numbering"] = numbering(run, str(ncu))
         found["interrupted"] = interrupted(run)
+    if "empty" in only:
+        (folder / "empty.cu").write_text(EMPTY)
+        subprocess.run([*build, str(folder / "empty.cu"), "-o", str(folder / "empty")], check=True)
+        found["programs"]["empty"] = program(run, str(ncu), "empty", ["./empty"], {"default": []})
     if "loop" in only:
         modes = {"default": [], "deep": ["--deep"], "single-pass": ["--single-pass"], "stop": ["--stop"]}
         found["programs"]["loop"] = program(run, str(ncu), "loop", LOOP, modes)
