@@ -405,20 +405,40 @@ def _memory_share(c: Context) -> float | None:
     return sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"LDG", "STG", "LD", "ST"}) / total
 
 
+TILE = 4  # a first register tile: 4 by 4 results a thread
+_ARITHMETIC = ("FFMA", "FMUL", "FADD", "HFMA2", "HADD2", "HMUL2", "DFMA", "DMUL", "DADD", "MUFU", "FMNMX")
+
+
 def _global_reload(c: Context) -> float | None:
-    """A tile in shared memory or registers would cut global loads at L1 and the load/store unit by their reuse."""
+    """A tile in shared memory and registers: each value is loaded once and used for the 16 results of a thread.
+
+    4 by 4 results read a quarter of the operands in L1, and a block of 16 times the results a quarter of what it reads
+    from L2, no less than each value once. Loads, their addresses, loop counters and checks are shared by the results.
+    """
     reuse = c.value("l1_reuse")
     if reuse is None or reuse <= 1:
         return 0.0 if reuse is not None else None
-    keep = max(1 / reuse, 1 / 16)  # a 16-wide register or shared tile is what a first rewrite brings
-    # Address arithmetic goes with the loads, also what of it sits on the FMA pipe; the loads' own issue slots go too.
+    keep = max(1 / reuse, 1 / TILE**2)
+    # Only what computes the results stays. Where that is integer work it looks like addresses, so of the rest only
+    # loads and what is known to be address arithmetic go.
     on_fma, loads = c.value("integer_on_fma") or 0.0, c.value("global_load_share") or 0.0
-    addresses = c.value("address_share") or loads
-    factors = {"l1": keep, "lsu": keep, "issue": max(0.2, 1 - (loads + addresses) * (1 - keep))}
-    return removed(c, {**factors, "int": 0.3, "fp32": 1 - 0.8 * on_fma})
-
-
-TILE = 4  # a first register tile: 4 by 4 results a thread
+    total = sum(c.kernel.opcodes.values())
+    floating = mix.count(c.kernel.opcodes, *_ARITHMETIC) / total if total else 0.0
+    if floating >= loads / 2:  # an operation for two loads at least: the results are floating ones
+        gone, of_int = 1 - floating, keep
+    else:
+        gone, of_int = min(0.8, loads + (c.value("address_share") or loads)), 0.3
+    issue = 1 - gone * (1 - keep)
+    factors = {
+        "l1": max(1 / reuse, 1 / TILE),
+        "lsu": keep,
+        "l2": max(1 / (c.value("l2_rereads") or 1.0), 1 / TILE) if (c.value("l2_rereads") or 0.0) > 1 else 1.0,
+        "issue": issue,
+        "int": of_int,
+        "fp32": 1 - on_fma * (1 - of_int),
+    }
+    # What the instructions make warps wait for goes with them.
+    return removed(c, factors, waited=1 - issue)
 
 
 def _smem_reload(c: Context) -> float | None:
