@@ -117,9 +117,11 @@ _HBM = (
     "fbpa__sol_pct",
 )  # the last one: Pascal, ncu 2019
 # Parts of L2 that are its own: `lts__throughput` also holds device fills, which follow HBM (trap 31).
-_L2 = (f"lts__t_sectors{_ELAPSED}", f"lts__t_tag_requests{_ELAPSED}", f"lts__lts2xbar_cycles_active{_ELAPSED}",
-       f"lts__xbar2lts_cycles_active{_ELAPSED}", f"lts__d_atomic_input_cycles_active{_ELAPSED}",
-       f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}", "ltc__sol_pct")  # fmt: skip
+L2_SECTORS = f"lts__t_sectors{_ELAPSED}"
+L2_RETURNS = (f"lts__lts2xbar_cycles_active{_ELAPSED}", f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}",
+              f"lts__d_atomic_input_cycles_active{_ELAPSED}")  # fmt: skip
+_L2 = (L2_SECTORS, f"lts__t_tag_requests{_ELAPSED}", f"lts__xbar2lts_cycles_active{_ELAPSED}", *L2_RETURNS,
+       "ltc__sol_pct")  # fmt: skip
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("hbm", _HBM, lambda c: c.value("hbm_bytes"), "byte", "byte/s"),
@@ -176,6 +178,11 @@ def _largest(c: Context, resource: Resource) -> float | None:
     """The largest known percentage of peak of the resource, as a share of elapsed time."""
     known = [s for s in (c.share(name) for name in resource.percentages) if s is not None]
     return max(known) if known else None
+
+
+def busiest(c: Context, name: str) -> float | None:
+    """The busiest part of a resource: its largest known share of peak, of elapsed time."""
+    return _largest(c, next(resource for resource in RESOURCES if resource.name == name))
 
 
 def _limit(c: Context, resource: Resource) -> Limit | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from diagnose import limits
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.facts.pipes import all_limits, competing
 from diagnose.facts.work import counted_tensor
@@ -37,12 +38,12 @@ def removed(c: Context, factors: Mapping[str, float], waits: bool = True, waited
     `waits`: the work also makes warps wait (for a sector, a result), and that waiting goes with it. `waited`: the share
     of what warps wait for that goes, where it is known to be more than the share of the binding work.
     """
-    limits = competing(c)
-    if not limits:
+    found = competing(c)
+    if not found:
         return None
     # A kernel that uses its ceiling in full today is expected to use the next one as healthy kernels do.
-    before = min(max(limit.utilization for limit in limits), ACHIEVABLE)
-    after = max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits)
+    before = min(max(limit.utilization for limit in found), ACHIEVABLE)
+    after = max(limit.utilization * factors.get(limit.resource, 1.0) for limit in found)
     if before <= 0:
         return 0.0
     # What the work makes warps wait for goes with the work, in proportion: the nearer to all of it, the nearer to the
@@ -53,10 +54,10 @@ def removed(c: Context, factors: Mapping[str, float], waits: bool = True, waited
 
 def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
     """The most that can be at stake: the next bound itself, reached in full."""
-    limits = competing(c)
-    if not limits:
+    found = competing(c)
+    if not found:
         return None
-    return max(0.0, 1 - max(limit.utilization * factors.get(limit.resource, 1.0) for limit in limits))
+    return max(0.0, 1 - max(limit.utilization * factors.get(limit.resource, 1.0) for limit in found))
 
 
 def bounded(c: Context, share: float | None) -> float | None:
@@ -142,7 +143,22 @@ def _uncoalesced(c: Context) -> float | None:
         factors["l2"] = max(0.0, factors["l2"] + store["l2"] - 1)
         factors["l1"] = max(0.0, factors["l1"] + store["l1"] - 1)
         factors["hbm"] = max(0.0, factors.get("hbm", 1.0) + store.get("hbm", 1.0) - 1)
+    factors["l2"] = _whole_lines(c, factors["l2"], 1 - (c.value("load_waste") or 0.0))
     return removed(c, factors)
+
+
+def _whole_lines(c: Context, sectors: float, loaded: float) -> float:
+    """What is left of L2's use when requests ask for whole lines.
+
+    A request looks up one tag and crosses to L2 once for up to four sectors; scattered ones do so for each sector
+    (tags at 89 % where sectors read 32 %). With whole lines both are no fuller than the sectors, of which the part
+    `sectors` is left. Data on its way back shrinks with the bytes: `loaded` is left.
+    """
+    most, parts = limits.busiest(c, "l2"), [c.share(name) for name in limits.L2_RETURNS]
+    held, back = c.share(limits.L2_SECTORS), max((part for part in parts if part is not None), default=None)
+    if not most or held is None or back is None:
+        return sectors
+    return min(sectors, max(held * sectors, back * loaded) / most)
 
 
 def _store_factors(c: Context) -> dict[str, float] | None:
