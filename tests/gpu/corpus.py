@@ -34,9 +34,9 @@ ARCH_FLAGS = {
 TOOLS = ("memcheck", "racecheck", "synccheck")
 # The sanitizers slow a kernel down by 10 to 1000 times; a few tiles show every role and every barrier. So every
 # parameter above OPTION (what is not is an option or the side of a tile) is divided, but not below a floor: the first
-# (divisor, floor) that the program accepts.
+# (divisor, floor) that the program accepts. 120 is a multiple of clusters of ten and of three rows.
 OPTION = 256
-SMALLER = ((1024, 64), (64, 64), (1024, 512), (64, 512), (16, 512), (4, 512), (2, 512))
+SMALLER = ((1024, 64), (64, 64), (1024, 120), (1024, 512), (64, 512), (16, 512), (4, 512), (2, 512))
 # Where racecheck raises an alarm, and why it is none: it orders an arrival at an mbarrier behind what the arriving
 # thread did, not behind what the other threads of its warp (__syncwarp) or its warpgroup (wgmma) had read before.
 _ONE_FOR_ALL = "one thread gives back what its whole warp or warpgroup has read"
