@@ -143,11 +143,11 @@ def _uncoalesced(c: Context) -> float | None:
         factors["l2"] = max(0.0, factors["l2"] + store["l2"] - 1)
         factors["l1"] = max(0.0, factors["l1"] + store["l1"] - 1)
         factors["hbm"] = max(0.0, factors.get("hbm", 1.0) + store.get("hbm", 1.0) - 1)
-    factors["l2"] = _whole_lines(c, factors["l2"], 1 - (c.value("load_waste") or 0.0))
-    return removed(c, factors)
+    of_l2 = _whole_lines(c, factors["l2"], 1 - (c.value("load_waste") or 0.0))
+    return removed(c, {**factors, "l2": of_l2}) if of_l2 is not None else None
 
 
-def _whole_lines(c: Context, sectors: float, loaded: float) -> float:
+def _whole_lines(c: Context, sectors: float, loaded: float) -> float | None:
     """What is left of L2's use when requests ask for whole lines.
 
     A request looks up one tag and crosses to L2 once for up to four sectors; scattered ones do so for each sector
@@ -156,8 +156,10 @@ def _whole_lines(c: Context, sectors: float, loaded: float) -> float:
     """
     most, parts = limits.busiest(c, "l2"), [c.share(name) for name in limits.L2_RETURNS]
     held, back = c.share(limits.L2_SECTORS), max((part for part in parts if part is not None), default=None)
+    if held is None and c.kernel.number(limits.L2_TAGS) is not None:
+        return None
     if not most or held is None or back is None:
-        return sectors
+        return sectors  # old reports know L2's use only as a whole
     return min(sectors, max(held * sectors, back * loaded) / most)
 
 
