@@ -119,9 +119,9 @@ _HBM = (
 # Parts of L2 that are its own: `lts__throughput` also holds device fills, which follow HBM (trap 31).
 L2_SECTORS = f"lts__t_sectors{_ELAPSED}"
 L2_TAGS = f"lts__t_tag_requests{_ELAPSED}"
-L2_RETURNS = (f"lts__lts2xbar_cycles_active{_ELAPSED}", f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}",
-              f"lts__d_atomic_input_cycles_active{_ELAPSED}")  # fmt: skip
-_L2 = (L2_SECTORS, L2_TAGS, f"lts__xbar2lts_cycles_active{_ELAPSED}", *L2_RETURNS, "ltc__sol_pct")
+L2_RETURNS = (f"lts__lts2xbar_cycles_active{_ELAPSED}", f"l1tex__m_xbar2l1tex_read_sectors{_ELAPSED}")
+L2_ATOMICS = f"lts__d_atomic_input_cycles_active{_ELAPSED}"
+_L2 = (L2_SECTORS, L2_TAGS, f"lts__xbar2lts_cycles_active{_ELAPSED}", *L2_RETURNS, L2_ATOMICS, "ltc__sol_pct")
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("hbm", _HBM, lambda c: c.value("hbm_bytes"), "byte", "byte/s"),

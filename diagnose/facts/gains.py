@@ -60,11 +60,13 @@ def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
     return max(0.0, 1 - max(limit.utilization * factors.get(limit.resource, 1.0) for limit in found))
 
 
-def bounded(c: Context, share: float | None) -> float | None:
+def bounded(c: Context, share: float | None, top: float | None = None) -> float | None:
     """A waiting share, limited by what the binding resource leaves when it is used as well as healthy kernels use
     it. Nothing where the kernel is one of them already: their waits look the same.
+
+    `top`: the binding resource's use, where it is not that of today.
     """
-    top = c.value("top_utilization")
+    top = c.value("top_utilization") if top is None else top
     if share is None:
         return None
     if top is None:
@@ -154,13 +156,16 @@ def _whole_lines(c: Context, sectors: float, loaded: float) -> float | None:
     (tags at 89 % where sectors read 32 %). With whole lines both are no fuller than the sectors, of which the part
     `sectors` is left. Data on its way back shrinks with the bytes: `loaded` is left.
     """
-    most, parts = limits.busiest(c, "l2"), [c.share(name) for name in limits.L2_RETURNS]
-    held, back = c.share(limits.L2_SECTORS), max((part for part in parts if part is not None), default=None)
+    most, held, back = limits.busiest(c, "l2"), c.share(limits.L2_SECTORS), _largest_share(c, limits.L2_RETURNS)
     if held is None and c.kernel.number(limits.L2_TAGS) is not None:
         return None
     if not most or held is None or back is None:
         return sectors  # old reports know L2's use only as a whole
-    return min(sectors, max(held * sectors, back * loaded) / most)
+    return min(sectors, max(held * sectors, back * loaded, c.share(limits.L2_ATOMICS) or 0.0) / most)
+
+
+def _largest_share(c: Context, metrics: tuple[str, ...]) -> float | None:
+    return max((share for share in map(c.share, metrics) if share is not None), default=None)
 
 
 def _store_factors(c: Context) -> dict[str, float] | None:
@@ -356,9 +361,14 @@ def _index_math(c: Context) -> float | None:
     return None if share is None else _instructions_removed(c, share)
 
 
+FLOAT_BITS, DOUBLE_BITS = 24, 53  # of the mantissas: a polynomial needs about as many terms more for as many bits
+
+
 def _double(c: Context) -> float | None:
-    # The double operations become float ones on a pipe that is 2 to 64 times wider; the conversions between go.
-    factors = {"fp64": 0.02, "issue": 1 - (c.value("conversion_share") or 0.0)}
+    # The double operations become float ones on a pipe that is 2 to 64 times wider; the conversions between go. Of the
+    # library's double functions (exp, erf, a division) float ones need half the polynomial.
+    functions = (c.value("software_path_share") or 0.0) * (1 - FLOAT_BITS / DOUBLE_BITS)
+    factors = {"fp64": 0.02, "issue": max(0.0, 1 - (c.value("conversion_share") or 0.0) - functions)}
     conversions = c.value("conversions_on_sfu")
     if conversions:
         factors["sfu"] = 1 - conversions
@@ -550,7 +560,9 @@ def _host(c: Context) -> float | None:
     hbm = c.ceilings.get("hbm")
     if hbm is None:
         return _link(c, "system_memory_share")
-    local = sectors * 32 / hbm.value / (us * 1e-6)
+    # A sector that crosses between the halves of L2 misses twice; SMs ask for it once.
+    asked = c.kernel.number("lts__t_sectors_srcunit_tex.sum")
+    local = min(sectors, asked if asked is not None else sectors) * 32 / hbm.value / (us * 1e-6)
     after = max([local, *(limit.utilization for limit in all_limits(c))])
     return max(0.0, 1 - after / ACHIEVABLE)
 
@@ -565,12 +577,21 @@ def _peer(c: Context) -> float | None:
     return _link(c, "peer_memory_share")
 
 
-def _contended(c: Context) -> Scalar | None:
-    """Atomics serialise behind each other: waiting of loads behind them in the queue goes with theirs."""
+def _contended(c: Context) -> float | None:
+    """Atomics serialise behind each other: waiting of loads behind them in the queue goes with theirs.
+
+    One addition a block is left, so what they ask of L2 bounds nothing: of its use only the data that it returns does.
+    """
     # Beyond six unloaded HBM latencies (656 cycles on Hopper, article) a load waits in a queue: then everything does.
     queued = (c.value("cycles_per_load") or 0.0) >= 4000
     facts = ("no_issue",) if queued else ("exposed_global_atomic", "exposed_long_scoreboard", "exposed_lg_throttle")
-    return _waiting(*facts)(c)
+    known = [v for v in (c.value(name) for name in facts) if v is not None]
+    if not known:
+        return None
+    returned, most = _largest_share(c, limits.L2_RETURNS), limits.busiest(c, "l2")
+    of_l2 = returned / most if returned is not None and most else 1.0
+    left = [limit.utilization * (of_l2 if limit.resource == "l2" else 1.0) for limit in all_limits(c)]
+    return bounded(c, _of_blocks(c, sum(known)), max(left, default=None))
 
 
 def _shared_atomics(c: Context) -> float | None:
