@@ -11,15 +11,15 @@ __device__ __forceinline__ uint8_t opacity(float depth, Fog fog) {
     return uint8_t(__float2int_rn(255.0f * (1.0f - __expf(-t * t))));
 }
 
-__global__ void __launch_bounds__(256) fog_rgba(const float4* __restrict__ depth, uchar4* __restrict__ image, int quads, Fog fog) {
-    int q = blockIdx.x * 256 + threadIdx.x;
-    if (q >= quads) return;
-    float4 z = depth[q];
-    uchar4* pixel = image + size_t(q) * 4;
-    pixel[0].w = opacity(z.x, fog);
-    pixel[1].w = opacity(z.y, fog);
-    pixel[2].w = opacity(z.z, fog);
-    pixel[3].w = opacity(z.w, fog);
+// Four pixels a thread, 256 apart.
+__global__ void __launch_bounds__(256) fog_rgba(const float* __restrict__ depth, uchar4* __restrict__ image, int n, Fog fog) {
+    int first = blockIdx.x * 1024 + threadIdx.x;
+    float z[4];
+#pragma unroll
+    for (int p = 0; p < 4; ++p) z[p] = first + 256 * p < n ? depth[first + 256 * p] : 0.0f;
+#pragma unroll
+    for (int p = 0; p < 4; ++p)
+        if (first + 256 * p < n) image[first + 256 * p].w = opacity(z[p], fog);
 }
 
 __global__ void __launch_bounds__(256) fog_plane(const float4* __restrict__ depth, uchar4* __restrict__ plane, int quads, Fog fog) {
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
         auto* z = reinterpret_cast<const float4*>(depth);
         auto* out = reinterpret_cast<uchar4*>(image);
         if (fix) fog_plane<<<blocks_for(n / 4, 256), 256>>>(z, out, n / 4, fog);
-        else fog_rgba<<<blocks_for(n / 4, 256), 256>>>(z, out, n / 4, fog);
+        else fog_rgba<<<blocks_for(n / 4, 256), 256>>>(depth, out, n, fog);
     };
     launch_once(launch);
     take_alpha<<<2112, 256>>>(image, alpha, n, fix ? 1 : 4, fix ? 0 : 3);

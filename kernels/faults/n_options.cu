@@ -30,7 +30,7 @@ struct Market {
 template <class Literal>
 __device__ __forceinline__ void price(const Market& m, int i, float& call, float& put) {
     using R = typename Literal::Real;
-    float spot = m.spot[i], strike = m.strike[i], years = m.years[i];
+    float spot = __ldg(m.spot + i), strike = __ldg(m.strike + i), years = __ldg(m.years + i);
     float spread = m.sigma * years * rsqrtf(years);
     float d1 = __fdividef(__logf(__fdividef(spot, strike)) + (m.rate + R(0.5) * m.sigma * m.sigma) * years, spread), d2 = d1 - spread;
     float n1 = normal<Literal>(d1), n2 = normal<Literal>(d2), bond = strike * __expf(-m.rate * years);
@@ -46,9 +46,13 @@ __device__ __forceinline__ void add_block(float call, double* total) {
 
 __global__ void __launch_bounds__(256) options_plain(Market market, float* __restrict__ call, float* __restrict__ put, int n, double* total) {
     float mine = 0;
+#pragma unroll 2
     for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) {
-        price<Plain>(market, i, call[i], put[i]);
-        mine += call[i];
+        float c, p;
+        price<Plain>(market, i, c, p);
+        call[i] = c;
+        put[i] = p;
+        mine += c;
     }
     add_block(mine, total);
 }
@@ -56,9 +60,13 @@ __global__ void __launch_bounds__(256) options_plain(Market market, float* __res
 __global__ void __launch_bounds__(256) options_suffixed(Market market, float* __restrict__ call, float* __restrict__ put, int n,
                                                         double* total) {
     float mine = 0;
+#pragma unroll 2
     for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) {
-        price<Suffixed>(market, i, call[i], put[i]);
-        mine += call[i];
+        float c, p;
+        price<Suffixed>(market, i, c, p);
+        call[i] = c;
+        put[i] = p;
+        mine += c;
     }
     add_block(mine, total);
 }

@@ -1,8 +1,8 @@
-// Reorders the qubits of a state vector: amplitude i goes to the index with its bits permuted. The lowest five stay, so that whole
+// Reorders the qubits of a state vector: amplitude i goes to the index with its bits permuted. The lowest seven stay, so that whole
 // lines move. `fault` permutes all bits for every amplitude, `fix` only those of a block's 64 rows, as the parts are independent.
 #include "h_harness.cuh"
 
-constexpr int kRows = 64, kBlock = 256;
+constexpr int kRows = 64, kBlock = 256, kStay = 7;
 
 struct Order {
     int bits;
@@ -50,11 +50,11 @@ int main(int argc, char** argv) {
     require(1 << bits == n && bits >= 14, "--n must be a power of two of at least 16384");
     Order order{bits, {}}, back{bits, {}};
     std::vector<int> places;
-    for (int b = 5; b < bits; ++b) places.push_back(b);
+    for (int b = kStay; b < bits; ++b) places.push_back(b);
     std::mt19937_64 random(key);
     std::shuffle(places.begin(), places.end(), random);
     for (int b = 0; b < bits; ++b) {
-        order.to[b] = b < 5 ? b : places[b - 5];
+        order.to[b] = b < kStay ? b : places[b - kStay];
         back.to[order.to[b]] = b;
     }
     float2 *in = device_alloc<float2>(n), *out = device_alloc<float2>(n);
