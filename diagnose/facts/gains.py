@@ -7,6 +7,10 @@ Two arguments, both from the limits model and never from the size of a stall bar
   the wasted work caused goes with it: 1 - max(U') / reached.
 - *Waiting that nothing covers*: the exposed share of time, but no more than what the binding resource leaves: 1 -
   max(U).
+
+What is replaced and not removed (a shorter division, a tile's own reads) stays in the bounds, so it costs nothing where
+another resource binds afterwards. Work that only the fault asks for (scattered requests' tags, contended atomics' share
+of L2, a serial section's single lanes) bounds nothing.
 """
 
 from __future__ import annotations
@@ -452,15 +456,16 @@ def _global_reload(c: Context) -> float | None:
     on_fma, loads = c.value("integer_on_fma") or 0.0, c.value("global_load_share") or 0.0
     total = sum(c.kernel.opcodes.values())
     floating = mix.count(c.kernel.opcodes, *_ARITHMETIC) / total if total else 0.0
-    if floating >= loads / 2:  # an operation for two loads at least: the results are floating ones
+    if loads and floating >= loads / 2:  # an operation for two loads at least: the results are floating ones
         gone, of_int = 1 - floating, keep
     else:
         gone, of_int = min(0.8, loads + (c.value("address_share") or loads)), 0.3
     issue = 1 - gone * (1 - keep)
+    rereads = max(1.0, c.value("l2_rereads") or 1.0)
     factors = {
         "l1": max(1 / reuse, 1 / TILE),
         "lsu": keep,
-        "l2": max(1 / (c.value("l2_rereads") or 1.0), 1 / TILE) if (c.value("l2_rereads") or 0.0) > 1 else 1.0,
+        "l2": max(1 / rereads, 1 / TILE),
         "issue": issue,
         "int": of_int,
         "fp32": 1 - on_fma * (1 - of_int),
