@@ -1,0 +1,96 @@
+"""What a fix can recover (`diagnose/facts/gains.py`): each argument of the next bound on values set by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import recorded
+
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_COPY = "faults/sum-steps"  # waits for loads: every resource far from full
+
+
+def _stake(fact: str, name: str = _COPY, metrics: dict[str, Any] | None = None, **declared: Any) -> float:
+    """A stake with other facts as declared, and some metrics changed."""
+    kernel = recorded.changed(recorded.profile(name), metrics)
+    value = recorded.context_of(kernel, declared).value(fact)
+    assert value is not None
+    return value
+
+
+def test_waiting_is_a_share_of_the_blocks_time() -> None:
+    # Half of the SMs idle while others wait for 40 of 50 %: without that wait the kernel takes a fifth, not 60 %.
+    known: dict[str, Any] = {"exposed_membar": 0.4, "top_utilization": 0.1}
+    assert _stake("stake_fence", sm_active=0.5, **known) == pytest.approx(0.8)
+    assert _stake("stake_fence", sm_active=1.0, **known) == pytest.approx(0.4)
+
+
+def test_a_serial_section_goes_down_to_memory() -> None:
+    section: dict[str, Any] = {"serial_section": True, "stall_barrier": 0.7, "exposed_barrier": 0.3, "sm_active": 1.0}
+    # One warp of eight works, seven wait: their 70 % are seven eighths of the sections' time.
+    assert _stake("stake_barrier", block_threads=256, **section) == pytest.approx(0.8)
+    # A block of one warp has nobody who waits for it.
+    assert _stake("stake_barrier", block_threads=32, **section) == pytest.approx(0.3)
+    full = _stake("stake_barrier", "reduction/scalar", block_threads=256, **section)
+    hbm = recorded.context("reduction/scalar").value("hbm_utilization")
+    assert hbm is not None and full == pytest.approx(1 - hbm / 0.95)
+
+
+def test_idle_lanes_recover_no_more_than_memory_leaves() -> None:
+    name = "faults/evolve-in-place"
+    free, busy = _stake("stake_divergence", name), _stake("stake_divergence", name, {f"lts__t_sectors{_ELAPSED}": 60.0})
+    assert free > 0.7 and busy < 0.35
+
+
+def test_a_shorter_division_costs_issue_slots_and_no_memory() -> None:
+    kernel = recorded.changed(
+        recorded.profile(_COPY), opcodes={"I2F.U32.RP": 1.0, "LDG.E": 4.0, "FADD": 35.0}, lines=()
+    )
+    context = recorded.context_of(kernel)
+    assert context.value("software_path_share") == pytest.approx(20 / 40)
+    assert context.value("software_path_kept") == pytest.approx(3 / 40)
+    # HBM at half bounds it alike whether the sequence shrinks to nothing or to a sixth.
+    at_half = "faults/h-rope-computed"
+    assert _stake("stake_software_path", at_half, software_path_kept=0.0) == pytest.approx(
+        _stake("stake_software_path", at_half, software_path_kept=0.15)
+    )
+
+
+def test_scattered_requests_leave_l2s_tags() -> None:
+    name = "faults/sparse-by-thread"
+    kernel = recorded.profile(name)
+    sectors = f"lts__t_sectors{_ELAPSED}"
+    held = kernel.number(sectors)
+    assert held is not None
+    whole = _stake("stake_uncoalesced", name)
+    # Were the sectors themselves what fills L2, only their waste would go.
+    busiest = max(kernel.number(f"{part}{_ELAPSED}") or 0.0 for part in ("lts__t_tag_requests", "lts__t_sectors"))
+    assert busiest > held and whole > _stake("stake_uncoalesced", name, {sectors: busiest})
+
+
+def test_contended_atomics_bound_nothing_by_what_they_ask_of_l2() -> None:
+    name = "faults/count-direct"
+    returned = f"lts__lts2xbar_cycles_active{_ELAPSED}"
+    asked = _stake("stake_contention", name)
+    assert asked > 0.99 > _stake("stake_contention", name, {returned: 10.0})
+
+
+def test_local_memory_leaves_hbm_what_is_read_once() -> None:
+    name = "faults/tally-private"
+    streamed = _stake("stake_local_array", name)
+    # Were all of HBM's traffic the stream's, HBM would bind afterwards as it does now.
+    hbm = recorded.context(name).value("hbm_bytes")
+    assert hbm is not None
+    kept = _stake("stake_local_array", name, hbm_bytes=hbm, load_l2_bytes=hbm)
+    assert kept < streamed and kept <= 1 - (recorded.context(name).value("hbm_utilization") or 0.0)
+
+
+def test_padded_tiles_take_what_feeds_them_along() -> None:
+    name = "faults/layers-single"
+    work = recorded.declared(name)
+    context = recorded.context_of(recorded.profile(name), work)
+    useful, issued = work["useful_flops"], context.value("issued_tensor_flops")
+    assert issued and isinstance(useful, float)
+    assert context.value("stake_padding") == pytest.approx(1 - useful / issued, abs=0.01)
