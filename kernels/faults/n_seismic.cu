@@ -13,23 +13,23 @@ struct Place {
     int x, y, z;
 };
 
+// Blocks start in the order x, y, z of the grid.
 struct PlaneByPlane {
-    static __device__ Place of(unsigned block, unsigned across, unsigned rows, unsigned) {
-        return {int(block % across), int(block / across % rows), int(block / (across * rows))};
-    }
+    static dim3 grid(const Volume& v) { return dim3(v.quads / kX, v.height / kY, v.depth); }
+    static __device__ Place of(dim3 block, int) { return {int(block.x), int(block.y), int(block.z)}; }
 };
 
 struct StripByStrip {
-    static constexpr unsigned kRows = 256 / kY;
-    static __device__ Place of(unsigned block, unsigned across, unsigned, unsigned depth) {
-        unsigned strip = across * kRows * depth, rest = block % strip;
-        return {int(rest % across), int(block / strip * kRows + rest / across % kRows), int(rest / (across * kRows))};
+    static constexpr int kRows = 256 / kY;
+    static dim3 grid(const Volume& v) { return dim3(v.quads / kX, kRows, v.height / kY / kRows * v.depth); }
+    static __device__ Place of(dim3 block, int depth) {
+        return {int(block.x), int(block.z) / depth * kRows + int(block.y), int(block.z) % depth};
     }
 };
 
 template <class Order>
 __global__ void __launch_bounds__(kX * kY) wave_step(const float4* __restrict__ u, float4* __restrict__ out, Volume v, float center, float side) {
-    Place p = Order::of(blockIdx.x, v.quads / kX, v.height / kY, v.depth);
+    Place p = Order::of(dim3(blockIdx.x, blockIdx.y, blockIdx.z), v.depth);
     int q = p.x * kX + threadIdx.x % kX, y = p.y * kY + threadIdx.x / kX, z = p.z;
     const float* row = reinterpret_cast<const float*>(u + v.at(0, y, z));
     float4 c = u[v.at(q, y, z)];
@@ -72,13 +72,12 @@ int main(int argc, char** argv) {
     fill_uniform(u, n, key, 0.0f, 1.0f);
     poison(out, n * sizeof(float));
     Volume v{width / 4, height, depth};
-    unsigned blocks = unsigned(n / (4 * kX * kY));
     const float center = 0.375f, side = 0.09375f;
     auto launch = [&] {
         auto* from = reinterpret_cast<const float4*>(u);
         auto* to = reinterpret_cast<float4*>(out);
-        if (fix) wave_step<StripByStrip><<<blocks, kX * kY>>>(from, to, v, center, side);
-        else wave_step<PlaneByPlane><<<blocks, kX * kY>>>(from, to, v, center, side);
+        if (fix) wave_step<StripByStrip><<<StripByStrip::grid(v), kX * kY>>>(from, to, v, center, side);
+        else wave_step<PlaneByPlane><<<PlaneByPlane::grid(v), kX * kY>>>(from, to, v, center, side);
     };
     launch_once(launch);
     double error = device_error(out, n, Reference{u, width, height, depth, center, side});
