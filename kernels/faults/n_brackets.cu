@@ -1,6 +1,6 @@
 // Income tax of every row of a register: brackets, a surtax in one region of four, and the total. Memory is the limit in both.
-// `fault` looks worse (a table in constant memory that each lane indexes, a branch for a quarter of the lanes, a double sum a row), `fix` adds up
-// the brackets without a table, computes the surtax for all and sums in float; nothing is gained.
+// `fault` looks worse (a table in constant memory that each lane indexes, a branch for a quarter of the lanes, a double sum a row),
+// `fix` adds up the brackets without a table, computes the surtax for all and sums in float; nothing is gained.
 #include "h_harness.cuh"
 
 constexpr int kBrackets = 16;

@@ -13,7 +13,8 @@ __device__ __forceinline__ Part joined(const Part& a, const Part& b) { return {a
 
 __device__ __forceinline__ Part of_warp(Part p) {
     for (int s = 16; s; s >>= 1)
-        p = joined(p, {__shfl_xor_sync(0xffffffffu, p.sum, s), __shfl_xor_sync(0xffffffffu, p.square, s), __shfl_xor_sync(0xffffffffu, p.peak, s)});
+        p = joined(p, {__shfl_xor_sync(0xffffffffu, p.sum, s),
+                       __shfl_xor_sync(0xffffffffu, p.square, s), __shfl_xor_sync(0xffffffffu, p.peak, s)});
     return p;
 }
 

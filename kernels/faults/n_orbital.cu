@@ -47,7 +47,8 @@ struct Scalar {
             double a[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) a[i] = tiles.a[ty + 16 * i][k];
-            double2 left = *reinterpret_cast<const double2*>(&tiles.b[k][2 * tx]), right = *reinterpret_cast<const double2*>(&tiles.b[k][2 * tx + 32]);
+            double2 left = *reinterpret_cast<const double2*>(&tiles.b[k][2 * tx]);
+            double2 right = *reinterpret_cast<const double2*>(&tiles.b[k][2 * tx + 32]);
             const double b[4] = {left.x, left.y, right.x, right.y};
 #pragma unroll
             for (int i = 0; i < 4; ++i)
