@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from diagnose.model import SassLine
-from diagnose.sass.text import parse
+from diagnose.sass.text import Instruction, parse
 
 _LOADS = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDS", "SHFL"})
 _GLOBAL = frozenset({"LDG", "LD", "STG", "ST", "ATOMG", "ATOM", "RED", "REDG"})
@@ -39,7 +39,8 @@ def address_arithmetic_share(lines: Sequence[SassLine]) -> float | None:
     """Share of executed instructions (0..1) that are integer arithmetic whose result reaches an address.
 
     A backward pass in address order follows address registers to what computes them; a second pass carries them around
-    loops. None when the lines carry no executed counts.
+    loops. Work on values that are loaded each time is no address arithmetic, though a later look-up uses its result (a
+    cipher's rounds, a hash): it cannot be hoisted or stepped. None when the lines carry no executed counts.
     """
     total = sum(line.executed or 0.0 for line in lines)
     if not total:
@@ -61,38 +62,36 @@ def address_arithmetic_share(lines: Sequence[SassLine]) -> float | None:
                     wanted -= instruction.destinations
             if instruction.base in _MEMORY:
                 wanted |= _address_registers(lines[index].text)
-    return sum(lines[index].executed or 0.0 for index in marked) / total
+    data = {
+        index
+        for index, instruction, executed, loaded in _with_loaded(lines)
+        if index in marked and _freshest(loaded, instruction.sources) >= _EACH_TIME * executed > 0
+    }
+    return sum(lines[index].executed or 0.0 for index in marked - data) / total
 
 
 _ACCESS = {"LDG": "load", "LD": "load", "STG": "store", "ST": "store"}
 _BRANCH = re.compile(r"\bBRA\S*(?:\s+!?U?P\d+,)?\s+(?:`\([^)]*\)\s+)?0x([0-9a-f]+)")
 
 
-def gathered_share(lines: Sequence[SassLine]) -> float | None:
-    """Share of executed global loads, or of stores where that is larger, at data-dependent addresses (0..1).
+def _with_loaded(lines: Sequence[SassLine]) -> Iterator[tuple[int, Instruction, float, Mapping[str, float]]]:
+    """Each instruction, in address order: index, instruction, executions by all lanes, and what holds loaded values.
 
-    A forward pass in address order marks registers that hold loaded values or results computed from them, with how
-    often the load ran. A second pass starts from those marks, and joins at the head of a loop what its end had carried
-    (the next address of a list that is followed). An access is gathered when the value in its address was loaded about
-    as often as the access itself runs: a row pointer that is loaded once and then stepped along is a base, no gather.
-    None when the lines hold no global access with a count.
+    A forward pass marks registers that hold loaded values or results computed from them, with how often the load ran. A
+    second pass, the one that is given out, starts from those marks, and joins at the head of a loop what its end had
+    carried (the next address of a list that is followed). The mapping is that before the instruction; it changes.
     """
     loaded: dict[str, float] = {}
     carried: dict[int, dict[str, float]] = {}  # address of a loop's head -> marks at the branches back to it
-    counts = {"load": [0.0, 0.0], "store": [0.0, 0.0]}
     for last in (False, True):
-        for line in lines:
+        for index, line in enumerate(lines):
             _join(loaded, carried.get(line.pc, {}))
             instruction = parse(line.text)
             if instruction is None:
                 continue
             executed = _lanes(line)
-            kind = _ACCESS.get(instruction.base)
-            if last and kind is not None:
-                counts[kind][0] += executed
-                freshest = max((loaded.get(r, 0.0) for r in _address_registers(line.text)), default=0.0)
-                if freshest >= 0.5 * executed > 0:
-                    counts[kind][1] += executed
+            if last:
+                yield index, instruction, executed, loaded
             target = _BRANCH.search(line.text) if executed and not last else None
             if target is not None and int(target[1], 16) < line.pc:
                 _join(carried.setdefault(int(target[1], 16), {}), loaded)
@@ -100,15 +99,38 @@ def gathered_share(lines: Sequence[SassLine]) -> float | None:
                 for register in instruction.destinations:
                     loaded[register] = executed
             elif instruction.destinations:
-                freshest = max(
-                    (loaded.get(s, 0.0) for s in instruction.sources if s.startswith(("R", "UR"))), default=0.0
-                )
+                freshest = _freshest(loaded, instruction.sources)
                 for register in instruction.destinations:
                     if freshest:
                         # A value carried around a loop is as fresh as what was last added to it.
                         loaded[register] = freshest
                     elif instruction.predicate is None:
                         loaded.pop(register, None)
+
+
+def _freshest(loaded: Mapping[str, float], registers: Iterable[str]) -> float:
+    return max((loaded.get(r, 0.0) for r in registers if r.startswith(("R", "UR"))), default=0.0)
+
+
+# A value that was loaded half as often as it is used, or more, is another one each time; one that was loaded once and
+# then stepped along (a row pointer) is a base.
+_EACH_TIME = 0.5
+
+
+def gathered_share(lines: Sequence[SassLine]) -> float | None:
+    """Share of executed global loads, or of stores where that is larger, at data-dependent addresses (0..1).
+
+    An access is gathered when the value in its address was loaded about as often as the access itself runs. None when
+    the lines hold no global access with a count.
+    """
+    counts = {"load": [0.0, 0.0], "store": [0.0, 0.0]}
+    for index, instruction, executed, loaded in _with_loaded(lines):
+        kind = _ACCESS.get(instruction.base)
+        if kind is None:
+            continue
+        counts[kind][0] += executed
+        if _freshest(loaded, _address_registers(lines[index].text)) >= _EACH_TIME * executed > 0:
+            counts[kind][1] += executed
     shares = [gathered / total for total, gathered in counts.values() if total]
     return max(shares) if shares else None
 
