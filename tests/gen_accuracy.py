@@ -75,14 +75,10 @@ def stale() -> frozenset[str]:
 
 # Verdicts that were added to `also` after the rules had been seen to give them (commit 90f542a, before the recording).
 ADDED_LATER = {
-    "faults/digits-scaled": ("dependency-latency", "memory-latency"),
     "faults/stencil-distances": ("index-math",),
-    "faults/sum-offset": ("uncoalesced",),
-    "faults/terms-listed": ("global-reload",),
     "faults/texture-optimised": ("index-math",),
     "faults/h-paircount-mirror": ("memory-latency",),
     "faults/h-sketch-fold": ("memory-latency",),
-    "faults/moments-sent": ("memory-latency",),
     "faults/plates-all": ("smem-reload",),
 }
 # What `expect` was before the kernel's own measurement refuted it (the manifest's line says how), with `also` then.

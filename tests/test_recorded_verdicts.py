@@ -10,10 +10,6 @@ from diagnose.model import Diagnosis
 # What differs from the manifest today: name -> (what we say, why that is wrong, or why the manifest may be). Strict: a
 # kernel that comes out as its manifest says must leave the table.
 KNOWN_WRONG: dict[str, tuple[str, str]] = {
-    "faults/publish-once": (
-        "narrow-access with a warning on fences",
-        "its one fence waits for 64 rows of stores that HBM has to take anyway: nothing to recover there",
-    ),
     "faults/h-conv-tile": (
         "occupancy-registers",
         "no pipe is above 57 %, so its measurement refutes the label (FP32); whether more warps help is not known",
