@@ -387,7 +387,10 @@ def _constant(c: Context) -> float | None:
     others = [limit.utilization for limit in competing(c) if limit.resource != "lsu"]
     if not waiting or not others:
         return sum(waiting) if waiting else None
-    return max(0.0, min(_of_blocks(c, sum(waiting)), 1 - max(others) / ACHIEVABLE))
+    # Where the queue is what most of the time waits for, all other waits stand behind it.
+    queued, idle = c.value("exposed_mio_throttle") or 0.0, c.value("no_issue")
+    exposed = idle if idle is not None and sum(waiting) >= 0.5 and queued >= 0.5 else sum(waiting)
+    return max(0.0, min(_of_blocks(c, exposed), 1 - max(others) / ACHIEVABLE))
 
 
 def _conversion(c: Context) -> float | None:
