@@ -53,7 +53,9 @@ def removed(c: Context, factors: Mapping[str, float], waits: bool = True, waited
     # What the work makes warps wait for goes with the work, in proportion: the nearer to all of it, the nearer to the
     # use that healthy kernels make of their ceiling.
     gone = max(waited, 1 - after / before) if waits else 0.0
-    return max(0.0, 1 - after / (before + (ACHIEVABLE - before) * gone))
+    # SMs without blocks stay without: only those at work come nearer to their ceiling.
+    reachable = max(before, ACHIEVABLE * (c.value("sm_active") or 1.0))
+    return max(0.0, 1 - after / (before + (reachable - before) * gone))
 
 
 def removed_at_best(c: Context, factors: Mapping[str, float]) -> float | None:
