@@ -102,9 +102,10 @@ FIRST_SIGHT = (
 # By the recordings of blind_c.yaml, blind_d.yaml and heldout_c.yaml to heldout_f.yaml, whose reports are not all kept.
 OUT_OF_SAMPLE = (
     "the pairs whose verdict was the expected one, before anything was learnt from them. n-* and p-* (44 pairs, by the "
-    "rules of 7b21f9c): a median error of 16.4 %, 77 % of the intervals hold, width 1.99. k-* and m-* (34 pairs, by those "
-    "of 972cf4b): 16.0 %, 76 % and 1.93. With what was learnt since from the corpus, k-* and m-* they are 15.7 % (48 "
-    "pairs, 79 %) and 10.7 % (40 pairs, 90 %): the first is the fairer figure, because few of its kernels taught anything."
+    "rules of 7b21f9c): a median error of 16.4 %, 77 % of the intervals hold, width 1.99. k-* and m-* (34 pairs, by "
+    "those of 972cf4b): 16.0 %, 76 % and 1.93. With what was learnt since from the corpus, k-* and m-* they are 15.7 % "
+    "(48 pairs, 79 %) and 10.7 % (40 pairs, 90 %): the first is the fairer figure, because few of its kernels taught "
+    "anything."
 )
 _NOT_RUN = "heldout_g"  # the manifest of kernels that wait for their first recording
 
@@ -242,8 +243,8 @@ def text() -> str:
 
         **Gains out of sample:** {OUT_OF_SAMPLE}
 
-        **Held out:** {len(held_out)} kernels (`g-*`, `k-*`, `m-*`, `n-*`, `p-*`) have labels, and no rule was changed for
-        them. {counted} {len(not_run)} more ({_NOT_RUN}.yaml) have not run yet: they are the next unseen set.
+        **Held out:** {len(held_out)} kernels (`g-*`, `k-*`, `m-*`, `n-*`, `p-*`) have labels, and no rule was changed
+        for them. {counted} {len(not_run)} more ({_NOT_RUN}.yaml) have not run yet: they are the next unseen set.
 
         **One GPU** (H200), one recording a kernel: no spread of repeats, no other architecture.
     """.strip().split("\n\n")
