@@ -165,3 +165,13 @@ def test_the_slice_weighs_by_executed_counts() -> None:
 def test_recorded_kernels(name: str, low: float, high: float) -> None:
     share = gathered_share(recorded.profile(name).lines)
     assert share is not None and low <= share <= high, f"{name}: {share}"
+
+
+def test_work_on_values_loaded_each_time_is_no_address_arithmetic() -> None:
+    # Two rounds of a look-up: what the second load's address comes from is data of the first.
+    round_of = ("SHF.R.U32.HI R4, RZ, 0x8, R3", "LOP3.LUT R4, R4, 0xff, RZ, 0xc0, !PT", "LEA R5, R4, R9, 0x2")
+    lines = code("IMAD R2, R0, 0x4, R9", "LDS R3, [R2]", *round_of, "LDS R6, [R5]")
+    assert address_arithmetic_share(lines) == pytest.approx(1 / 6), "the first IMAD only"
+    # A base that was loaded once and is stepped along stays one.
+    once = code(("LDG.E R3, desc[UR4][R6.64]", 1.0), "IMAD R5, R3, 0x4, R9", "LDS R6, [R5]")
+    assert address_arithmetic_share(once) == pytest.approx(100 / 201)

@@ -94,3 +94,18 @@ def test_padded_tiles_take_what_feeds_them_along() -> None:
     useful, issued = work["useful_flops"], context.value("issued_tensor_flops")
     assert issued and isinstance(useful, float)
     assert context.value("stake_padding") == pytest.approx(1 - useful / issued, abs=0.01)
+
+
+def test_behind_a_queue_of_constants_every_wait_goes() -> None:
+    known: dict[str, Any] = {"exposed_constant_miss": 0.0, "exposed_constant": 0.6, "no_issue": 0.9, "sm_active": 1.0}
+    full = _stake("stake_constant", exposed_mio_throttle=0.6, **known)
+    # Without the full queue they are waits of their own.
+    assert _stake("stake_constant", exposed_mio_throttle=0.2, **known) == pytest.approx(0.6)
+    assert full > 0.6
+
+
+def test_sms_without_blocks_stay_without() -> None:
+    # A tenth of the SMs works: without its software paths they come nearer to their ceiling, the others do not.
+    known: dict[str, Any] = {"software_path_share": 0.5, "software_path_kept": 0.05}
+    few, all_of_them = (_stake("stake_software_path", "faults/digits-direct", sm_active=n, **known) for n in (0.1, 1.0))
+    assert 0 < few < all_of_them
