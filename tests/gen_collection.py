@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "collection.md"
 RESULTS = ROOT / "tests" / "data" / "collection.json"
 PROBE = ROOT / "tests" / "data" / "collection_probe.json"
-NOT_YET = "Not measured yet: `python3 tests/gpu/collection.py --out DIR` on a machine with a GPU, then this script."
+NOT_YET = (
+    "Played by a stand-in for ncu so far (`tests/test_survey.py`, `tests/test_collect.py`). On a machine with a GPU: "
+    "`python3 tests/gpu/collection.py --out DIR --only filters`, then this script."
+)
 _TITLES = {
     "empty": "one empty kernel: the fixed start",
     "loop": "training-like loop: 2,000 launches of 30 kernels",
