@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -835,7 +836,7 @@ def _options_of(command: Any) -> dict[str, bool]:
     return found
 
 
-def _usage(error: Any, names: OptionNames) -> DiagnoseError:
+def _usage(error: Any, names: OptionNames, arguments: Sequence[str]) -> DiagnoseError:
     from diagnose.packfile import nearest
 
     option = getattr(error, "option_name", None)
@@ -847,7 +848,22 @@ def _usage(error: Any, names: OptionNames) -> DiagnoseError:
             return DiagnoseError(f"{verb} has no option {option}", f"{verb} --help")
         return DiagnoseError(f"there is no option {option}{nearest(option, known)}", "diagnose --help")
     message = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".")
-    return DiagnoseError(message[:1].lower() + message[1:], "diagnose --help")
+    if seen := _refused(error, arguments):
+        message = f"{seen[0]} {seen[1]!r}: {message.partition(': ')[2].partition(',')[0]}"
+    context = getattr(error, "ctx", None)
+    return DiagnoseError(message[:1].lower() + message[1:], f"{context.command_path if context else 'diagnose'} --help")
+
+
+def _refused(error: Any, arguments: Sequence[str]) -> tuple[str, str] | None:
+    """The option that refused its value, and that value; None where the error is of another kind."""
+    spellings = getattr(getattr(error, "param", None), "opts", ())
+    if type(error).__name__ != "BadParameter":
+        return None
+    for at, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name in spellings and (equals or at + 1 < len(arguments)):
+            return name, value if equals else arguments[at + 1]
+    return None
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
@@ -860,8 +876,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
     try:
         result = command.main(args=list(call.arguments), prog_name="diagnose", standalone_mode=False)
     except _UsageError as error:
-        raise _usage(error, names) from None
+        raise _usage(error, names, call.arguments) from None
     except typer.Exit as error:
+        if error.exit_code == EXIT_INTERRUPTED:  # what typer makes of an interrupt
+            raise KeyboardInterrupt from None
         return int(error.exit_code)
     except typer.Abort:
         raise KeyboardInterrupt from None
@@ -880,6 +898,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from diagnose import output
 
     gc.set_threshold(100_000)  # a short run with much data and few cycles: looking for them often took a tenth of it
+    output.open_streams()
     _wants_color_off()
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
@@ -895,6 +914,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.quiet_broken_pipe()
         return EXIT_OK
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = error.filename or "stdout"
+            output.report_error(DiagnoseError(f"cannot write to {where}: {error.strerror}", "df -h    (is a disk full?)"))
+            return EXIT_USAGE
         if os.environ.get("DIAGNOSE_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "jsonl", "md", "sarif", "junit")
 HTML_NAME = "diagnose-report.html"
 _TEXT_WIDTH = 110  # columns where stdout is no terminal
+_NARROWEST = 20  # columns: below that most words are cut
 
 
 def one_line(text: str) -> str:
@@ -115,14 +117,34 @@ def show(draw: Callable[[Console], None], *, color: bool) -> bool:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # a terminal without the sign of a class shows a question mark
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _TEXT_WIDTH
     try:
-        draw(Pipe(file=sys.stdout, no_color=not color or None, width=width))
+        draw(Pipe(file=sys.stdout, no_color=not color or None, width=_width()))
         sys.stdout.flush()
     except BrokenPipeError:
         quiet_broken_pipe()
         return False
     return True
+
+
+def _width() -> int:
+    """Columns of the text: COLUMNS where it says a number above 0, else the terminal's."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return max(int(columns), _NARROWEST)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _TEXT_WIDTH
+
+
+def open_streams() -> None:
+    """Puts the null device where the caller has closed stdin, stdout or stderr: no report is opened in their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        with contextlib.suppress(OSError):
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
 
 
 # --- files ---

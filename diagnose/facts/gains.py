@@ -570,9 +570,11 @@ def _host(c: Context) -> float | None:
     hbm = c.ceilings.get("hbm")
     if hbm is None:
         return _link(c, "system_memory_share")
-    # A sector that crosses between the halves of L2 misses twice; SMs ask for it once.
+    # A sector that crosses between the halves of L2 misses twice; SMs ask for it once. Writes are no misses.
     asked = c.kernel.number("lts__t_sectors_srcunit_tex.sum")
-    local = min(sectors, asked if asked is not None else sectors) * 32 / hbm.value / (us * 1e-6)
+    written = c.kernel.number("lts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum") or 0.0
+    moved = min(sectors, asked if asked is not None else sectors) + written
+    local = moved * 32 / hbm.value / (us * 1e-6)
     after = max([local, *(limit.utilization for limit in all_limits(c))])
     return max(0.0, 1 - after / ACHIEVABLE)
 
