@@ -160,8 +160,7 @@ def job(
         return EXIT_OK
     if not target:
         raise DiagnoseError("no target was named: a program, a report or kernel:NAME", "diagnose --help")
-    return _uninterrupted(
-        run,
+    return run(
         Job(
             target=tuple(target),
             live=not commandline.is_report(target[0]),
@@ -208,14 +207,6 @@ def job(
             color=not no_color,
         ),
     )
-
-
-def _uninterrupted(call: Callable[[Any], int], argument: Any) -> int:
-    """Calls it; an interrupt becomes the pair of lines here, before typer makes a bare exit code of it."""
-    try:
-        return call(argument)
-    except KeyboardInterrupt:
-        raise DiagnoseError("interrupted", "run the same command again", EXIT_INTERRUPTED) from None
 
 
 # --- verbs ---
@@ -541,7 +532,7 @@ def kernels_run(
 
         page = None if no_html else Path(html or roles.HTML_NAME)
         job = roles.Job(spec, arch, block, page, timeout, wants_json, not no_color)
-        return _uninterrupted(roles.run, job)
+        return roles.run(job)
     kernel, params = parse_spec(spec)
     result = run_kernel(kernel, params, arch, timeout_s=timeout, progress=to_stderr)
     if wants_json:
@@ -621,7 +612,7 @@ def static(
             useful_flops=useful_flops,
         )
 
-    return _uninterrupted(run, Path(file))
+    return run(Path(file))
 
 
 @verbs_app.command(help="Two reports, or JSON files of diagnose, kernel by kernel.")
@@ -663,7 +654,7 @@ def compare(
             redacted=redact,
         )
 
-    return _uninterrupted(run, (before, after))
+    return run((before, after))
 
 
 @verbs_app.command(
@@ -719,8 +710,7 @@ def ablate(
         else:
             _print_table([(row["name"], str(row["points"]), row["title"]) for row in rows])
         return EXIT_OK
-    return _uninterrupted(
-        command.execute,
+    return command.execute(
         command.Job(
             words=tuple(words or ()),
             sweep=sweep,
@@ -778,7 +768,7 @@ def check_races(
         raise DiagnoseError("no program was named", "diagnose check-races ./a.out")
     chosen = tuple(dict.fromkeys(_chosen("--tool", tool, TOOLS) for tool in tools)) or TOOLS
     job = races.Job(tuple(target), chosen, kernel, sanitizer, timeout, wants_json, not no_color)
-    return _uninterrupted(races.run, job)
+    return races.run(job)
 
 
 @verbs_app.command(
@@ -866,6 +856,18 @@ def _refused(error: Any, arguments: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def _uninterrupted(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`invoke`, where an interrupt becomes the pair of lines before typer makes a bare exit code of it."""
+
+    def call(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except KeyboardInterrupt:
+            raise DiagnoseError("interrupted", "run the same command again", EXIT_INTERRUPTED) from None
+
+    return call
+
+
 def _dispatch(arguments: Sequence[str]) -> int:
     commands = typer.main.get_command(job_app), typer.main.get_command(verbs_app)
     names = OptionNames(_options_of(commands[0]), _options_of(commands[1]))
@@ -873,13 +875,12 @@ def _dispatch(arguments: Sequence[str]) -> int:
         arguments = ["--help"]
     call = commandline.read(arguments, names)
     command: Any = commands[0] if call.verb is None else commands[1]
+    command.invoke = _uninterrupted(command.invoke)
     try:
         result = command.main(args=list(call.arguments), prog_name="diagnose", standalone_mode=False)
     except _UsageError as error:
         raise _usage(error, names, call.arguments) from None
     except typer.Exit as error:
-        if error.exit_code == EXIT_INTERRUPTED:  # what typer makes of an interrupt
-            raise KeyboardInterrupt from None
         return int(error.exit_code)
     except typer.Abort:
         raise KeyboardInterrupt from None
@@ -916,7 +917,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = error.filename or "stdout"
-            output.report_error(DiagnoseError(f"cannot write to {where}: {error.strerror}", "df -h    (is a disk full?)"))
+            output.report_error(
+                DiagnoseError(f"cannot write to {where}: {error.strerror}", "df -h    (is a disk full?)")
+            )
             return EXIT_USAGE
         if os.environ.get("DIAGNOSE_DEBUG"):
             raise

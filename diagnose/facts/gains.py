@@ -313,14 +313,31 @@ def _serial_section(c: Context) -> bool | None:
     return lanes < SERIAL_LANES and waiting >= SERIAL_WAIT
 
 
+TREE_BARRIERS = 1 / 16  # a tree's level is one barrier in eight instructions; barriers around tiles are one in fifty
+TREE_LANES = 0.7  # half of the threads and more have nothing to do on each level but the first
+TREE_TAKE_PART = 0.9  # though whole warps walk through it: by predicates, not by branches
+
+
+def _barrier_tree(c: Context) -> bool | None:
+    """Whether the block reduces level by level between barriers: most threads idle, no warp's lanes part ways."""
+    barriers, total = c.value("barrier_instructions"), sum(c.kernel.opcodes.values())
+    lanes, on = c.value("active_lanes"), c.value("lanes_on")
+    if barriers is None or not total or lanes is None or on is None:
+        return None
+    return barriers / total >= TREE_BARRIERS and lanes >= TREE_TAKE_PART and on < TREE_LANES
+
+
 def _barrier(c: Context) -> Scalar | None:
-    """Waiting at barriers. Serial sections go altogether where their work is spread over the block.
+    """Waiting at barriers. Serial sections go altogether where their work is spread over the block, and so does a tree
+    between barriers where warps reduce in registers: only memory bounds what goes then.
 
     In a section of one warp all others of the block wait, so `stall_barrier` is (W - 1) / W of the sections' share of
     time for W warps a block. Their waits, issue slots and accesses are those of single lanes: only memory bounds what
     goes.
     """
     waiting = _waiting("exposed_barrier", "exposed_cluster_barrier")(c)
+    if c.fact("barrier_tree") is True:
+        return max(0.0, 1 - _memory_utilization(c) / ACHIEVABLE)
     stalled, threads = c.value("stall_barrier"), c.value("block_threads")
     if c.fact("serial_section") is not True or stalled is None or threads is None or threads <= WARP:
         return waiting
@@ -693,6 +710,12 @@ FACTS: tuple[FactDefinition, ...] = (
         "share",
         "Time at stake if arithmetic latencies were covered.",
         _covered("exposed_fixed_latency", "exposed_special_function", "exposed_double", "exposed_tensor"),
+    ),
+    FactDefinition(
+        "barrier_tree",
+        "bool",
+        "Whether a block reduces level by level between barriers, with most threads idle.",
+        _barrier_tree,
     ),
     FactDefinition(
         "serial_section",
