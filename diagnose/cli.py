@@ -594,25 +594,22 @@ def static(
 ) -> int:
     from diagnose.job import run_static
 
-    def run(path: Path) -> int:
-        return run_static(
-            path,
-            form=_chosen("--format", form, _FORMATS),
-            json_file=Path(json_file) if json_file else None,
-            kernel=kernel,
-            arch=arch,
-            timeout_s=timeout,
-            fail_on=tuple(fail_on),
-            redacted=redact,
-            verbose=verbose,
-            color=not no_color,
-            target=target,
-            packs=tuple(rules),
-            problem=problem,
-            useful_flops=useful_flops,
-        )
-
-    return run(Path(file))
+    return run_static(
+        Path(file),
+        form=_chosen("--format", form, _FORMATS),
+        json_file=Path(json_file) if json_file else None,
+        kernel=kernel,
+        arch=arch,
+        timeout_s=timeout,
+        fail_on=tuple(fail_on),
+        redacted=redact,
+        verbose=verbose,
+        color=not no_color,
+        target=target,
+        packs=tuple(rules),
+        problem=problem,
+        useful_flops=useful_flops,
+    )
 
 
 @verbs_app.command(help="Two reports, or JSON files of diagnose, kernel by kernel.")
@@ -638,23 +635,21 @@ def compare(
     for gate in fail_on:
         _chosen("--fail-on", gate, ("regression",))
 
-    def run(words: tuple[str, str]) -> int:
-        return comparing.run(
-            *words,
-            form=_chosen("--format", form, ("text", "json", "md")),
-            json_file=Path(json_file) if json_file else None,
-            by=_chosen("--by", by, ("name", "order")),
-            noise=noise / 100,
-            fail_on=tuple(fail_on),
-            rules=tuple(Path(one) for one in rules),
-            config_file=Path(config) if config else None,
-            verbose=verbose,
-            color=not no_color,
-            html=Path(html) if html else None,
-            redacted=redact,
-        )
-
-    return run((before, after))
+    return comparing.run(
+        before,
+        after,
+        form=_chosen("--format", form, ("text", "json", "md")),
+        json_file=Path(json_file) if json_file else None,
+        by=_chosen("--by", by, ("name", "order")),
+        noise=noise / 100,
+        fail_on=tuple(fail_on),
+        rules=tuple(Path(one) for one in rules),
+        config_file=Path(config) if config else None,
+        verbose=verbose,
+        color=not no_color,
+        html=Path(html) if html else None,
+        redacted=redact,
+    )
 
 
 @verbs_app.command(
@@ -856,12 +851,12 @@ def _refused(error: Any, arguments: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def _uninterrupted(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`invoke`, where an interrupt becomes the pair of lines before typer makes a bare exit code of it."""
+def _uninterrupted(step: Callable[..., Any]) -> Callable[..., Any]:
+    """`step`, where an interrupt becomes the pair of lines before typer makes a bare exit code of it."""
 
-    def call(context: Any) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
         try:
-            return invoke(context)
+            return step(*arguments, **options)
         except KeyboardInterrupt:
             raise DiagnoseError("interrupted", "run the same command again", EXIT_INTERRUPTED) from None
 
@@ -875,7 +870,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
         arguments = ["--help"]
     call = commandline.read(arguments, names)
     command: Any = commands[0] if call.verb is None else commands[1]
-    command.invoke = _uninterrupted(command.invoke)
+    command.make_context, command.invoke = _uninterrupted(command.make_context), _uninterrupted(command.invoke)
     try:
         result = command.main(args=list(call.arguments), prog_name="diagnose", standalone_mode=False)
     except _UsageError as error:
