@@ -109,3 +109,35 @@ def test_sms_without_blocks_stay_without() -> None:
     known: dict[str, Any] = {"software_path_share": 0.5, "software_path_kept": 0.05}
     few, all_of_them = (_stake("stake_software_path", "faults/digits-direct", sm_active=n, **known) for n in (0.1, 1.0))
     assert 0 < few < all_of_them
+
+
+def test_a_tree_between_barriers_goes_down_to_memory() -> None:
+    name = "reduction/tree-divergent"
+    context = recorded.context(name)
+    hbm = context.value("hbm_utilization")
+    assert context.fact("barrier_tree") is True and context.value("stake_divergence") == 0
+    # A warp that reduces by shuffles reads the same bytes; `reduction/shuffle` takes a fifth of the time a byte.
+    assert hbm is not None and context.value("stake_barrier") == pytest.approx(1 - hbm / 0.95)
+    # Without opcodes nobody knows how many barriers there are: idle lanes are what is seen.
+    unknown = recorded.context_of(recorded.changed(recorded.profile(name), opcodes={}, thread_opcodes={}, lines=()))
+    assert unknown.fact("barrier_tree") is None and (unknown.value("stake_divergence") or 0) > 0.3
+
+
+def test_wgmma_shortens_no_waits_for_copies() -> None:
+    assert _stake("stake_legacy_mma", "gemm/mma", exposed_copy_group=0.3) == pytest.approx(0.7 / 3, rel=0.01)
+    # And no more goes than the next bound leaves.
+    full = {"exposed_copy_group": 0.0, "top_utilization": 0.99}
+    context = recorded.context_of(recorded.profile("gemm/mma"), full)
+    best = context.value("stake_legacy_mma_best")
+    assert best is not None and (context.value("stake_legacy_mma") or 0) <= best
+
+
+def test_writes_to_host_memory_are_seen() -> None:
+    metric = "lts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum"
+    kernel = recorded.profile("faults/sum-steps")
+    missed = kernel.number("lts__t_sectors_lookup_miss.sum")
+    assert missed is not None
+    assert recorded.context_of(kernel).value("host_write_share") == 0
+    wrote = recorded.context_of(recorded.changed(kernel, {metric: missed / 9}))
+    assert wrote.value("host_write_share") == pytest.approx(0.1)
+    assert recorded.diagnose(wrote.kernel, {}).verdict.rule == "host-memory"

@@ -286,9 +286,16 @@ def _under_occupied(c: Context) -> Scalar | None:
 
 
 def _legacy_mma(c: Context) -> float | None:
-    """Tensor work at wgmma's rate: the pipe's bound falls to 2/3, and ldmatrix traffic of the operands goes with it."""
-    # A faster path does not feed itself: what the pipe waits for stays.
-    return removed(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5}, waits=False)
+    """Tensor work at wgmma's rate: the pipe's bound falls to 2/3, and ldmatrix traffic of the operands goes with it.
+
+    A third of the time at least, as far as the next bound leaves it: a kernel on the narrower path is shaped by it. Not
+    of the time in which warps wait for copies: a faster path does not feed itself.
+    """
+    factors = {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5}
+    share, best = removed(c, factors, waits=False), removed_at_best(c, factors)
+    if share is None or best is None:
+        return None
+    return max(min(1 - MMA_OF_WGMMA, best), share) * (1 - (c.value("exposed_copy_group") or 0.0))
 
 
 def _legacy_mma_best(c: Context) -> float | None:
@@ -349,6 +356,8 @@ def _barrier(c: Context) -> Scalar | None:
 
 def _divergence(c: Context) -> float | None:
     """Idle lanes cost the instructions that full warps would share: worth as much as issue and pipes bind."""
+    if c.fact("barrier_tree") is True:
+        return 0.0  # whole warps idle, and no warp's lanes part ways: stake_barrier holds it
     lanes = c.value("active_lanes")
     on = c.value("lanes_on")
     if lanes is None:
