@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from diagnose.errors import DiagnoseError
@@ -21,6 +22,7 @@ SUBVERBS: Mapping[str, tuple[str, ...]] = {
     "rules": ("list", "explain", "new", "test", "accuracy", "schema"),
 }
 KERNEL_PREFIX = "kernel:"
+_FILES = ("--json", "-o", "--output", "--target-output")
 _PACKED_MAGIC = (b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"\x1f\x8b")
 
 
@@ -98,7 +100,30 @@ def _is_option(word: str) -> bool:
 
 
 def read(arguments: Sequence[str], names: OptionNames) -> Call:
-    """Splits the words. Raises for an option before the target that does not exist."""
+    """Splits the words. Raises for an option before the target that does not exist, and for an empty value."""
+    call = _split(arguments, names)
+    for word, following in pairwise((*call.arguments, "--")):
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if names.takes_value(name):
+            _check_value(name, value if equals else following)
+    return call
+
+
+def _check_value(name: str, value: str) -> None:
+    """What every option refuses: nothing (of an unset shell variable: the option would silently do nothing), and `-`
+    as the name of a file."""
+    if not value:
+        raise DiagnoseError(f"{name} '' is empty", f"give {name} a value, or leave it out")
+    if value == "-" and name in _FILES:
+        hint = (
+            "--format json    (puts that on stdout)" if name == "--json" else f"{name} ./-    (for a file of that name)"
+        )
+        raise DiagnoseError(f"{name} - names no file: stdout carries what --format says", hint)
+
+
+def _split(arguments: Sequence[str], names: OptionNames) -> Call:
     at = 0
     while at < len(arguments) and arguments[at] != "--" and _is_option(arguments[at]):
         at += _option(arguments, at, names)

@@ -15,6 +15,7 @@ from diagnose.collect import launchers
 from diagnose.collect.preflight import free_paths
 from diagnose.commandline import KERNEL_PREFIX
 from diagnose.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, DiagnoseError
+from diagnose.report_file import is_report_name
 
 if TYPE_CHECKING:
     from diagnose.api import Options, Result
@@ -140,6 +141,11 @@ def _options(job: Job, settings: config.Config) -> Options:
 def _html_name(job: Job) -> Path:
     if job.html is None:
         return Path(output.HTML_NAME)
+    if is_report_name(job.html.name):
+        page = job.html.name.partition(".ncu-rep")[0] or "report"
+        raise DiagnoseError(
+            f"-o {job.html} names a report, and -o is for the HTML", f"-o {page}.html    (the profile stands beside it)"
+        )
     if job.html.is_dir():
         return job.html / output.HTML_NAME
     if not job.html.parent.is_dir():

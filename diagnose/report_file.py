@@ -101,7 +101,8 @@ def open_report(
     head = _head(path)
     if not _packer(head):
         _refuse_foreign(path, path, head)
-        yield OpenReport(path.absolute())
+        with _native_name(path.absolute(), folder) as named:
+            yield OpenReport(named)
         return
     with tempfile.TemporaryDirectory(prefix="diagnose-", dir=folder) as name:
         current, cut = path, None
@@ -117,6 +118,20 @@ def open_report(
         head = _head(current, path)
         _refuse_foreign(path, current, head)
         yield OpenReport(current, cut)
+
+
+@contextmanager
+def _native_name(path: Path, folder: Path | None) -> Iterator[Path]:
+    """`path`, or a link to it where its name is no UTF-8, which is all that NVIDIA's module takes."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        with tempfile.TemporaryDirectory(prefix="diagnose-", dir=folder) as name:
+            link = Path(name, "report.ncu-rep")
+            link.symlink_to(path)
+            yield link
+    else:
+        yield path
 
 
 def _head(path: Path, shown: Path | None = None) -> bytes:

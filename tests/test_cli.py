@@ -159,7 +159,24 @@ def test_an_option_of_another_command_is_said_to_be_that(run: Run) -> None:
     ]
 
 
+def test_empty_values_after_a_program_are_the_programs() -> None:
+    assert meant("./a.out", "--problem", "", "-o", "-").arguments == ("--", "./a.out", "--problem", "", "-o", "-")
+
+
+def test_a_verb_without_its_argument_points_to_its_own_help(run: Run) -> None:
+    assert run("compare", "a.ncu-rep").stderr.splitlines() == [
+        "error: missing argument 'AFTER'",
+        "hint: diagnose compare --help",
+    ]
+
+
 # --- verbs
+
+
+def test_python_m_and_the_installed_program_are_the_same() -> None:
+    done = subprocess.run([sys.executable, "-m", "diagnose", "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"diagnose {__version__}\n")
+    assert '\ndiagnose = "diagnose.__main__:main"\n' in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
 def test_help_names_every_verb_and_starts_fast(run: Run) -> None:
@@ -343,6 +360,13 @@ def test_kernel_chooses_and_a_filter_that_matches_nothing_is_an_error(run: Run) 
         (("--config", "none.toml"), "none.toml"),
         (("--froo",), "--froo"),
         (("--json",), "--json"),
+        (("--timeout=-1",), "--timeout '-1': Input should be greater"),
+        (("--launch-count", "0"), "--launch-count '0'"),
+        (("--json", "-"), "--json - names no file"),
+        (("-o", "-"), "-o - names no file"),
+        (("-o", "prof.ncu-rep"), "-o prof.ncu-rep names a report"),
+        (("-o", ""), "-o '' is empty"),
+        (("--problem=",), "--problem '' is empty"),
     ],
 )
 def test_wrong_options(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -405,6 +429,64 @@ def test_a_closed_pipe_and_a_narrow_locale_do_no_harm(tmp_path: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run([*COMMAND, str(GEMM), "--no-html"], env=environment, capture_output=True, cwd=tmp_path)
     assert done.returncode == 0 and b"gemm_mma" in done.stdout
+
+
+@needs_report
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_full_disk_behind_stdout(tmp_path: Path, form: str) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [*COMMAND, str(GEMM), "--no-html", "--format", form]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: cannot write to stdout: No space left on device",
+        "hint: df -h    (is a disk full?)",
+    ]
+
+
+@needs_report
+def test_closed_streams(tmp_path: Path) -> None:
+    script = '"$@" <&- >&- 2>&-'
+    done = subprocess.run(["sh", "-c", script, "sh", *COMMAND, str(GEMM), "-o", "x.html"], cwd=tmp_path, timeout=120)
+    assert done.returncode == 0
+    assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
+
+
+@needs_report
+@pytest.mark.parametrize(("columns", "widest"), [("0", 110), ("wide", 110), ("60", 60), ("1", 20)])
+def test_the_width_that_COLUMNS_asks_for(run: Run, columns: str, widest: int) -> None:
+    lines = run(GEMM, "--no-html", env={"COLUMNS": columns}).stdout.splitlines()
+    assert max(map(len, lines)) == widest
+
+
+@needs_report
+@pytest.mark.parametrize("form", ["json", "jsonl", "sarif", "junit", "md"])
+def test_a_name_that_is_no_utf8(run: Run, tmp_path: Path, plain_report: Path, form: str) -> None:
+    name = os.fsdecode(b"caf\xe9.ncu-rep")
+    (tmp_path / name).symlink_to(plain_report)
+    done = run(name, "-o", os.fsdecode(b"caf\xe9.html"), "--format", form)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / os.fsdecode(b"caf\xe9.html")).is_file()
+
+
+def test_an_interrupt_at_any_time_is_the_pair_of_lines(tmp_path: Path) -> None:
+    sitecustomize = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == os.environ['AT']:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(sitecustomize)
+    for at in ("typer", "diagnose.cli", "diagnose.job", "diagnose.api"):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))), "AT": at}
+        command = [sys.executable, "-m", "diagnose", "rules", "list"] if at != "diagnose.job" else [
+            sys.executable, "-m", "diagnose", "x.ncu-rep"
+        ]  # fmt: skip
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+        said = (done.returncode, done.stdout, done.stderr.splitlines())
+        assert said == (130, "", ["error: interrupted", "hint: run the same command again"]), at
 
 
 def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

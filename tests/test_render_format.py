@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.render import format as fmt
+from diagnose.render import geometry
 
 
 @pytest.mark.parametrize(
@@ -107,3 +108,24 @@ def test_nothing_prints_none_or_nan(value: object, unit: str) -> None:
 @given(st.text())
 def test_cleaned_text_has_no_control_characters(text: str) -> None:
     assert fmt.clean(text).isprintable() or all(c.isprintable() or c.isspace() for c in fmt.clean(text))
+
+
+def test_labels_of_steep_roofs_stay_inside_the_narrowest_chart() -> None:
+    rate = 365e12  # attention_fused on an H200
+    levels = (("hbm", "HBM", 2199, 4.43e12), ("l2", "L2", 135, 9.95e12), ("l1", "L1 / shared", 24.3, 28.5e12))
+    chart = geometry.roofline(
+        {
+            "points": [{"level": a, "label": b, "intensity": x, "flops_per_s": rate} for a, b, x, _ in levels],
+            "bandwidth_roofs": [{"level": a, "label": b, "bytes_per_s": y} for a, b, _, y in levels],
+            "compute_roofs": [
+                {"label": "BF16 wgmma", "flops_per_s": 953e12},
+                {"label": "BF16 mma", "flops_per_s": 637e12},
+            ],
+        }
+    )
+    assert chart is not None and len(chart["slants"]) == 3
+    for roof in chart["slants"]:
+        spot, width = roof["spot"], 6.0 * len(roof["label"])
+        at = float(spot["x"].rstrip("%")) / 100 * 366 + float(spot["dx"])
+        left = at - width if spot["anchor"] == "end" else at
+        assert left >= 0 and left + width <= 366, roof

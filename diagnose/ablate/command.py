@@ -14,6 +14,7 @@ from diagnose.ablate import document, plan, run, state, sweep, timing
 from diagnose.ablate import study as studies
 from diagnose.ablate.study import Study
 from diagnose.collect.host import gpus
+from diagnose.collect.kernels import load_kernels
 from diagnose.collect.preflight import check_writable, resolve_target
 from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
 from diagnose.render import ablation
@@ -44,9 +45,9 @@ class Job:
 
 def table(packs: tuple[Path, ...]) -> list[dict[str, Any]]:
     """The rows of `diagnose ablate --list`."""
-    rows = []
+    rows, kernels = [], load_kernels()
     for name, path in studies.files(packs).items():
-        one = studies.load(path)
+        one = studies.load(path, kernels)
         rows.append(
             {
                 "name": name,

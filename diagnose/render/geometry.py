@@ -77,8 +77,9 @@ class _Labels:
 
     def place(self, words: str, choices: Sequence[_Spot], lines: Sequence[float] = ()) -> _Spot:
         """The first of `choices` where `words` collides with nothing and crosses none of the horizontal `lines`,
-        else the first of all; its place is then taken."""
-        best = next((spot for spot in choices if self._free(self._box(spot, words), lines)), choices[0])
+        else the first inside the frame, else the first of all; its place is then taken."""
+        whole = next((spot for spot in choices if self._inside(self._box(spot, words))), choices[0])
+        best = next((spot for spot in choices if self._free(self._box(spot, words), lines)), whole)
         self.taken.append(self._box(best, words))
         return best
 
@@ -89,8 +90,12 @@ class _Labels:
         left = x if spot.anchor == "start" else x - width if spot.anchor == "end" else x - width / 2
         return (left, spot.y + spot.dy - 10, left + width, spot.y + spot.dy + 3)
 
+    @staticmethod
+    def _inside(box: tuple[float, float, float, float]) -> bool:
+        return box[0] >= 0 and box[2] <= _NARROWEST and box[3] <= _BOTTOM
+
     def _free(self, box: tuple[float, float, float, float], lines: Sequence[float]) -> bool:
-        if box[0] < 0 or box[2] > _NARROWEST or box[3] > _BOTTOM or any(box[1] < line < box[3] for line in lines):
+        if not self._inside(box) or any(box[1] < line < box[3] for line in lines):
             return False
         return not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in self.taken)
 
@@ -193,6 +198,7 @@ class _Roofline:
     def slanted(self) -> list[dict[str, Any]]:
         """The memory levels' roofs, each from the frame to the highest flat roof."""
         drawn = []
+        lines = [self.height(roof.rate) for roof in self.flats]
         for position, roof in enumerate(self.slants):
             start = max(10**self.across.low, 10**self.upward.low / roof.rate)
             end = min(self.peak / roof.rate, 10**self.across.high)
@@ -200,11 +206,12 @@ class _Roofline:
                 continue
             name = fmt.shorten(roof.name, 14)
             lowest = position == len(self.slants) - 1 and position > 0
-            dx, dy, anchor = (7, 13, "start") if lowest else (-6, -4, "end")
+            below, above = (7.0, 13.0, "start"), (-6.0, -4.0, "end")
             choices = []
-            for part in (0.42 + 0.12 * position, 0.55, 0.7, 0.3, 0.85):
-                at = start * (end / start) ** part
-                choices.append(_Spot(self.across(at), self.height(roof.rate * at), dx, dy, anchor))
+            for dx, dy, anchor in (below, above) if lowest else (above, below):
+                for part in (0.42 + 0.12 * position, 0.55, 0.7, 0.3, 0.85):
+                    at = start * (end / start) ** part
+                    choices.append(_Spot(self.across(at), self.height(roof.rate * at), dx, dy, anchor))
             drawn.append(
                 {
                     "level": roof.level,
@@ -213,7 +220,7 @@ class _Roofline:
                     "x2": pct(self.across(end)),
                     "y2": f"{self.height(roof.rate * end):.1f}",
                     "label": name,
-                    "spot": self.labels.place(name, choices).attributes(),
+                    "spot": self.labels.place(name, choices, lines).attributes(),
                     "rate": fmt.quantity(roof.rate, "byte/s"),
                     "source": roof.source,
                 }

@@ -6,6 +6,7 @@ fragments are those that reports/report.js reads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,4 +50,4 @@ def of_file(written: Path | None, form: str, redacted: bool) -> str | None:
         return None
     if form == "sarif":
         return None if redacted else written.resolve().as_uri()
-    return quote(written.name if redacted else written.as_posix())
+    return quote(os.fsencode(written.name if redacted else written.as_posix()))
