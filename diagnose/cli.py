@@ -6,6 +6,7 @@ import errno
 import gc
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -160,6 +161,8 @@ def job(
         return EXIT_OK
     if not target:
         raise DiagnoseError("no target was named: a program, a report or kernel:NAME", "diagnose --help")
+    if address := next((word for word in target[:1] if word.startswith(("http://", "https://"))), None):
+        raise DiagnoseError(f"{address} is an address, not a file", f"curl -fLO {shlex.quote(address)}")
     return run(
         Job(
             target=tuple(target),
@@ -565,6 +568,8 @@ def open_(file: str = typer.Argument(..., metavar="FILE")) -> int:
     import webbrowser
 
     path = Path(file)
+    if path.is_dir():
+        raise DiagnoseError(f"{file} is a folder, not a file", f"ls {shlex.quote(file)}")
     if not path.is_file():
         raise DiagnoseError(f"{file} does not exist", "diagnose REPORT    (writes diagnose-report.html)")
     if path.suffix.lower() not in (".html", ".htm"):

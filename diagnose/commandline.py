@@ -108,6 +108,11 @@ def read(arguments: Sequence[str], names: OptionNames) -> Call:
         name, equals, value = word.partition("=")
         if names.takes_value(name):
             _check_value(name, value if equals else following)
+    own = call.arguments.index("--") if "--" in call.arguments else len(call.arguments)
+    if "" in (*call.arguments[:own], *call.arguments[own + 1 : own + 2]):  # as a path it is the current folder
+        raise DiagnoseError(
+            "a word of the command line is empty: ''", "diagnose --help    (is a shell variable not set?)"
+        )
     return call
 
 
@@ -140,6 +145,9 @@ def _split(arguments: Sequence[str], names: OptionNames) -> Call:
         return Call(word, _for_verb(word, options, rest[1:], names))
     if is_report(word) or word.startswith(KERNEL_PREFIX):
         return Call(None, (*options, *rest))
+    meant = _near(word, VERBS) if word.isalpha() else ""
+    if meant and shutil.which(word) is None and not Path(word).exists():
+        raise DiagnoseError(f"there is no command and no program {word!r}{meant}", "diagnose --help")
     return Call(None, (*options, "--", *rest))
 
 

@@ -28,7 +28,7 @@ def _conditions(rule: Rule, group: Group, depth: int) -> list[str]:
 def page(rule_id: str, packs: Sequence[Pack]) -> dict[str, Any]:
     """Everything about a rule. Raises with the nearest name where there is none."""
     rules = {rule.id: rule for pack in packs for rule in pack.rules}
-    rule = rules.get(rule_id)
+    rule = rules.get(rule_id) or rules.get(rule_id.removeprefix("core/"))  # as [[accept]] names it
     if rule is None:
         raise DiagnoseError(f"there is no rule {rule_id!r}{nearest(rule_id, rules)}", "diagnose rules list")
     return {

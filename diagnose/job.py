@@ -72,6 +72,29 @@ class Job:
     color: bool = True
 
 
+# What only means something where a program is run, by its field of Job.
+_OF_RUNS = {
+    "max_launches": "--max-launches",
+    "clock_control": "--clock-control",
+    "cache_control": "--cache-control",
+    "replay": "--replay",
+    "graph": "--graph",
+    "target_output": "--target-output",
+    "mode": "--deep and --single-pass",
+    "survey": "--survey",
+    "top": "--top",
+    "coverage": "--coverage",
+    "stop": "--stop",
+    "nvtx": "--nvtx",
+    "launch_skip": "--launch-skip",
+    "launch_count": "--launch-count",
+    "devices": "--device",
+    "profiler_range": "--profiler-range",
+    "process": "--process",
+    "resume": "--resume",
+}
+
+
 @dataclass
 class _Preparation:
     """Loads the rules, and what is imported late, while a child process reads the report."""
@@ -189,6 +212,15 @@ def run(job: Job) -> int:
         raise DiagnoseError(clean(error.message), clean(error.hint), error.exit_code) from error
 
 
+def _without_effect(job: Job) -> list[str]:
+    """A warning for each option that chooses what to profile, given beside a report that is recorded already."""
+    if job.live:
+        return []
+    plain = Job(job.target, live=False)
+    given = [option for name, option in _OF_RUNS.items() if getattr(job, name) != getattr(plain, name)]
+    return [f"{option} changes nothing here: it is for programs, and this is a recorded report" for option in given]
+
+
 def _run(job: Job) -> int:
     settings = config.load(job.config)
     gates = (*settings.fail_on, *job.fail_on)
@@ -210,7 +242,8 @@ def _run(job: Job) -> int:
     )
     if result is None:
         raise KeyboardInterrupt
-    document: dict[str, Any] = {**result.document, "warnings": [*settings.warnings, *result.document["warnings"]]}
+    told = [*_without_effect(job), *settings.warnings, *result.document["warnings"]]
+    document: dict[str, Any] = {**result.document, "warnings": told}
     from diagnose import races
     from diagnose.ablate import outcomes
 

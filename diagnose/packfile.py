@@ -128,7 +128,7 @@ def read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise DiagnoseError(f"{path} cannot be read: {error.strerror}", "check the path and its permissions") from None
+        raise DiagnoseError(f"{path} cannot be read: {error.strerror}", f"ls -l {path}") from None
     if len(data) > MAX_BYTES:
         raise DiagnoseError(f"{path} has more than {MAX_BYTES:,} bytes", hint)
     return data

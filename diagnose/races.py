@@ -169,7 +169,8 @@ def read(path: Path) -> dict[str, Any]:
             raise DiagnoseError(f"--races {path} is larger than any list of hazards", _CHECK)
         found = json.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise DiagnoseError(f"--races {path} cannot be read: {error}", _CHECK) from None
+        why = getattr(error, "strerror", None) or error
+        raise DiagnoseError(f"--races {path} cannot be read: {why}", _CHECK) from None
     if not isinstance(found, dict) or not isinstance(found.get("sanitizer"), dict) or "hazards" not in found:
         raise DiagnoseError(f"--races {path} is no output of check-races", _CHECK)
     return found

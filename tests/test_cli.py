@@ -142,6 +142,11 @@ def test_what_is_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (("rules", "lst"), "did you mean 'list'?"),
         (("rules",), "needs one of list, explain"),
         (("doctor", "--froo"), "there is no option --froo"),
+        (("comprae", "a", "b"), "no command and no program 'comprae'; did you mean 'compare'?"),
+        (("",), "empty: ''"),
+        (("a.ncu-rep", ""), "empty: ''"),
+        (("compare", "a.ncu-rep", ""), "empty: ''"),
+        (("--", "", "x"), "empty: ''"),
     ],
 )
 def test_words_that_mean_nothing(words: tuple[str, ...], said: str) -> None:
@@ -161,6 +166,22 @@ def test_an_option_of_another_command_is_said_to_be_that(run: Run) -> None:
 
 def test_empty_values_after_a_program_are_the_programs() -> None:
     assert meant("./a.out", "--problem", "", "-o", "-").arguments == ("--", "./a.out", "--problem", "", "-o", "-")
+
+
+@needs_report
+def test_options_of_programs_are_said_to_do_nothing_beside_a_report(run: Run) -> None:
+    done = run(GEMM, "--no-html", "--format", "json", "--device", "7", "--launch-skip", "5", "--clock-control", "none")
+    assert done.returncode == 0
+    told = [f"{option} changes nothing here" for option in ("--launch-skip", "--device")]
+    warnings = json.loads(done.stdout)["warnings"]
+    assert [text.partition(":")[0] for text in warnings if "changes nothing" in text] == told
+
+
+def test_an_address_and_a_folder_that_is_opened(run: Run, tmp_path: Path) -> None:
+    failed(
+        run("https://a.org/x.ncu-rep"), 2, "https://a.org/x.ncu-rep is an address", "curl -fLO https://a.org/x.ncu-rep"
+    )
+    failed(run("open", tmp_path), 2, f"{tmp_path} is a folder")
 
 
 def test_a_verb_without_its_argument_points_to_its_own_help(run: Run) -> None:
@@ -224,6 +245,7 @@ def test_listing_verbs(run: Run, words: tuple[str, ...], key: str, fields: set[s
 
 
 def test_rules_explain(run: Run) -> None:
+    assert run("rules", "explain", "core/bank-conflict").stdout == run("rules", "explain", "bank-conflict").stdout
     done = run("rules", "explain", "tail-wave")
     assert done.returncode == 0
     assert "waves > 1" in done.stdout and "Next experiment" in done.stdout

@@ -298,6 +298,9 @@ def test_a_folder_is_no_target(run: Runner) -> None:
     [
         ("train.py", "print(1)", 0o644, "not executable", "diagnose python3 ./train.py"),
         ("app", "\x7fELF", 0o644, "not executable", "chmod +x ./app"),
+        ("a b.cu", "void", 0o644, "not executable", "nvcc -O3 -lineinfo -o 'a b' './a b.cu' && diagnose ./'a b'"),
+        ("page.html", "<!doctype html>", 0o644, "not executable", "diagnose open ./page.html"),
+        ("k.cubin", "\x7fELF", 0o644, "not executable", "diagnose static ./k.cubin"),
         ("steps", "echo hi\n", 0o755, "neither a binary", "diagnose sh ./steps"),
         ("empty", "", 0o755, "is empty", "diagnose sh ./empty"),
         ("old", "#!/no/such/perl\n", 0o755, "/no/such/perl", "diagnose python3 ./old"),

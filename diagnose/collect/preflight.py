@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,19 @@ def little_space(folder: Path) -> str | None:
     if free >= LITTLE_SPACE:
         return None
     return f"only {free / 1e6:,.0f} MB are free in {folder}: a report that does not fit is lost (-o DIR/report.html)"
+
+
+# What is done with a file that is given as a program and is none.
+_PLAIN = {
+    ".cu": "nvcc -O3 -lineinfo -o {1} {0} && diagnose ./{1}",
+    ".cubin": "diagnose static {0}",
+    ".fatbin": "diagnose static {0}",
+    ".so": "diagnose static {0}",
+    ".o": "diagnose static {0}",
+    ".html": "diagnose open {0}",
+    ".json": "diagnose compare {0} AFTER    (or: diagnose REPORT --baseline {0})",
+    ".toml": "diagnose TARGET --config {0}",
+}
 
 
 def _numbered(path: Path, number: int) -> Path:
@@ -132,8 +146,8 @@ def resolve_target(target: Sequence[str]) -> tuple[str, ...]:
     head = _head(path)
     if not os.access(path, os.X_OK):
         launcher = {".py": "python3", ".sh": "sh", ".pl": "perl", ".jl": "julia"}.get(path.suffix)
-        hint = f"diagnose {launcher} {program}" if launcher else f"chmod +x {program}"
-        raise DiagnoseError(f"{given!r} is not executable", hint)
+        plain = _PLAIN.get(path.suffix, "chmod +x {0}").format(shlex.quote(program), shlex.quote(path.stem))
+        raise DiagnoseError(f"{given!r} is not executable", f"diagnose {launcher} {program}" if launcher else plain)
     if head.startswith(b"#!"):
         interpreter = _interpreter(head)
         if not interpreter or not is_program(Path(interpreter)):

@@ -76,7 +76,7 @@ def open_binary(path: Path) -> Binary:
         ):
             return _scan(path, data, view)
     except OSError as error:
-        raise _unreadable(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from None
+        raise _unreadable(path, f"cannot be read: {error.strerror}", f"ls -l {path}") from None
 
 
 def _scan(path: Path, data: mmap.mmap, view: memoryview) -> Binary:
@@ -171,7 +171,7 @@ def read_image(path: Path, image: Image) -> bytes:
             file.seek(image.offset)
             stored = file.read(image.stored)
     except OSError as error:
-        raise _unreadable(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from None
+        raise _unreadable(path, f"cannot be read: {error.strerror}", f"ls -l {path}") from None
     if len(stored) < image.stored:
         raise _unreadable(path, f"ends inside the code for {image.arch}", hint)
     try:
