@@ -476,6 +476,7 @@ def _row(case: Case) -> dict[str, Any]:
         "also": list(label.also),
         "got": verdict.rule,
         "class": verdict.klass,
+        "confidence": verdict.confidence,
         "second": second[0] if second else None,
         "at_stake": _rounded(verdict.at_stake),
         "right": right(label.accepted, verdict.rule, verdict.klass),
@@ -507,6 +508,11 @@ def measure(
         "families": {
             family: _scores([c for c in found if c.label.family == family], classes)
             for family in dict.fromkeys(case.label.family for case in found)
+        },
+        "confidence": {
+            level: _scores(those, classes)
+            for level in ("high", "medium", "low")
+            if (those := [case for case in found if case.verdict.confidence == level])
         },
         "confusion": [{"expect": e, "got": g, "kernels": n} for (e, g), n in sorted(confusion.items())],
         "verdicts": [_row(case) for case in found],

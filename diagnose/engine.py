@@ -34,6 +34,7 @@ from diagnose.sass.executed import loop_opcodes
 from diagnose.sass.text import matches, parse
 
 WORTH = 0.10  # design.md: nothing worth having below about 10 %; run-to-run noise of profiled kernels is 1 to 5 %
+SURE = 2 * WORTH  # sure of a finding: even the low end of its interval is twice what is worth having
 CRITICAL = 0.50  # half of the time: the fix at least doubles the speed
 MOST = 0.995  # a share of 1 would mean a kernel that takes no time; the largest gain seen on the pairs was 130 times
 ACCOUNTS = 0.5  # a cause that recovers less than half of what a finding would is not what that finding is about
@@ -167,8 +168,14 @@ def collect_with(missing: Sequence[str]) -> str:
     return "run `diagnose` on the program, or record with `ncu --set full`"
 
 
-def _confidence(verdict_share: float | None, hardware: bool, runner_up: float, context: Context) -> str:
-    """high, medium or low: how far the verdict is ahead, and what it rests on."""
+def _confidence(
+    verdict_share: float | None, low_share: float, hardware: bool, runner_up: float, context: Context
+) -> str:
+    """high, medium or low: how far the verdict is ahead, and what it rests on.
+
+    `low_share` is what the low end of the finding's interval would bring: a finding whose worth is in doubt is no
+    certain one.
+    """
     kernel = context.kernel
     resource = context.fact("binding_resource")
     level = 1
@@ -178,7 +185,7 @@ def _confidence(verdict_share: float | None, hardware: bool, runner_up: float, c
         if resource in {"hbm", "l2"} and context.fact("footprint_in_l2") is True:
             level -= 1  # ncu's cache flush decides what is measured (trap 29)
     elif verdict_share is not None:
-        level = 2 if verdict_share >= 0.25 and verdict_share - runner_up >= WORTH else 1
+        level = 2 if low_share >= SURE and verdict_share - runner_up >= WORTH else 1
         if verdict_share < WORTH:
             level = 0
     if not kernel.opcodes:
@@ -272,11 +279,12 @@ def _decide(
         best = worth[0]
         ranked = [best, *(f for f in ranked if f is not best)]
         runner_up = shares[1] if len(shares) > 1 else 0.0
-        return _from_finding(best, fired, env, _confidence(best.at_stake, False, runner_up, context)), ranked
+        low = 1 - 1 / best.speedup.low if best.speedup is not None else 0.0
+        return _from_finding(best, fired, env, _confidence(best.at_stake, low, False, runner_up, context)), ranked
     if hardware:
         outcome = hardware[0]
         ranked = [replace(f, severity="note") for f in ranked]
-        confidence = _confidence(None, True, shares[0] if shares else 0.0, context)
+        confidence = _confidence(None, 0.0, True, shares[0] if shares else 0.0, context)
         rule = outcome.rule
         return (
             Verdict(rule.id, rule.klass, rule.title, None, None, confidence, rule.sentence.fill(env)),

@@ -107,6 +107,12 @@ OUT_OF_SAMPLE = (
     "(48 pairs, 79 %) and 10.7 % (40 pairs, 90 %): the first is the fairer figure, because few of its kernels taught "
     "anything."
 )
+CALIBRATION = (
+    "Sure of a finding: even the low end of its interval is a fifth of the time, and it leads the next by a tenth. Of "
+    "the 230 kernels k-*, m-*, n-* and p-* (few of whose reports are kept), judged by the rules as they are now: high "
+    "172 of 181 right (95 %), medium 36 of 47 (77 %), low 2 of 2. The border was set after a look at these: before, 186 "
+    "of 202 with high confidence were right (92 %)."
+)
 _NOT_RUN = "heldout_g"  # the manifest of kernels that wait for their first recording
 
 
@@ -289,6 +295,12 @@ def text() -> str:
                 ]
             ],
         )
+    lines += ["", "### By confidence", ""]
+    lines += _table(
+        ["confidence", "kernels", "top 1", "class"],
+        [[level, str(r["kernels"]), figure(r["top1"]), figure(r["class"])] for level, r in found["confidence"].items()],
+    )
+    lines += ["", *_paragraph(CALIBRATION)]
     lines += ["", "### By family", ""]
     lines += _table(
         ["family", "kernels", "top 1", "class", "healthy", "quiet on healthy"],

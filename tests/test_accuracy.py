@@ -69,6 +69,9 @@ def test_keys_are_the_contracts_and_no_number_is_infinite() -> None:
     assert {"median_error", "worst_error", "coverage", "median_width"} <= set(found["gain"])
     assert all({"rule", "precision", "recall"} <= set(row) for row in found["per_rule"])
     assert found["kernels"] == len(gen_accuracy.cases()) == sum(row["kernels"] for row in found["confusion"])
+    by_level = found["confidence"]
+    assert found["kernels"] == sum(row["kernels"] for row in by_level.values())
+    assert by_level["high"]["top1"] >= 0.99 > by_level["medium"]["top1"], "sure means right"
     assert 0 < found["ncu_top_hint"]["top1"] < found["top1"] <= found["top2"] <= 1
     assert found["top1_strict"] <= found["top1"]
     assert found["top1"] == pytest.approx(sum(row["right"] for row in found["verdicts"]) / found["kernels"], abs=1e-4)

@@ -244,9 +244,11 @@ def test_the_resource_that_binds_is_the_answer_when_nothing_fires(pack: Pack) ->
 
 @pytest.mark.parametrize(
     ("share", "other", "confidence"),
-    [(0.6, 0.0, "high"), (0.25, 0.1, "high"), (0.24, 0.0, "medium"), (0.6, 0.55, "medium"), (0.12, 0.11, "medium")],
+    [(0.6, 0.0, "high"), (0.45, 0.1, "high"), (0.25, 0.0, "medium"), (0.6, 0.55, "medium"), (0.12, 0.11, "medium")],
 )
-def test_confidence_of_a_finding_is_its_lead(pack: Pack, share: float, other: float, confidence: str) -> None:
+def test_confidence_of_a_finding_is_its_lead_and_its_low_end(
+    pack: Pack, share: float, other: float, confidence: str
+) -> None:
     pack.add("one")
     pack.add("two", at_stake="idle_sm_share")
     found = run(pack, {"sm_imbalance": share, "idle_sm_share": other})

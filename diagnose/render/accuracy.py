@@ -77,6 +77,10 @@ def render(found: Mapping[str, Any]) -> str:
                 ("right among verdict and next finding (top 2)", figure(found["top2"])),
                 ("verdict is the first-named one", figure(found["top1_strict"])),
                 ("class right", figure(found["class"])),
+                *(
+                    (f"verdict right where its confidence is {level} ({row['kernels']})", figure(row["top1"]))
+                    for level, row in found["confidence"].items()
+                ),
                 (healthy, figure(found["quiet_on_healthy"])),
                 ("ncu's own top suggestion, same measure", f"{figure(hint['top1'])} of {hint['kernels']}"),
                 ("  only its estimates for the whole kernel", figure(hint["top1_global"])),
