@@ -110,8 +110,8 @@ OUT_OF_SAMPLE = (
 CALIBRATION = (
     "Sure of a finding: even the low end of its interval is a fifth of the time, and it leads the next by a tenth. Of "
     "the 230 kernels k-*, m-*, n-* and p-* (few of whose reports are kept), judged by the rules as they are now: high "
-    "172 of 181 right (95 %), medium 36 of 47 (77 %), low 2 of 2. The border was set after a look at these: before, 186 "
-    "of 202 with high confidence were right (92 %)."
+    "172 of 181 right (95 %), medium 36 of 47 (77 %), low 2 of 2. The border was set after a look at these: before, "
+    "186 of 202 with high confidence were right (92 %)."
 )
 _NOT_RUN = "heldout_g"  # the manifest of kernels that wait for their first recording
 
