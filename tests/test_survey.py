@@ -102,6 +102,18 @@ def test_a_choice_without_every_compilers_name_names_none() -> None:
     assert choose([row("a"), row("b", mangled="")], 5, 1).names == ()
 
 
+def test_configurations_of_a_chosen_name_come_with_it_and_count() -> None:
+    # 20 kernels of 5 each, and `wide` in ten shapes that hold half of the time together, each of them less than a kernel.
+    shapes = [row("wide", grid=(n, 1, 1), us=14.0 if n == 1 else 9.5) for n in range(1, 11)]
+    rows = [*(row(f"k{n:02}", us=5.0) for n in range(20)), *shapes]
+    choice = choose(rows, 50, 0.6)
+    assert [one.name for one in choice.chosen].count("wide") == 10
+    assert len(choice.names) < 10, "what comes with a name need not come from further ones"
+    assert sum(one.total_us for one in choice.chosen) >= 0.6 * sum(one.total_us for one in rows)
+    assert {*choice.chosen, *choice.left_out} == {*rows}
+    assert len(choose(rows, 4, 1).chosen) == 4, "and no more than asked for"
+
+
 def test_processes_and_repeats_are_one_row() -> None:
     rows = merged([row(us=2, first=5, launches=3), row(us=4, first=1, launches=1), row(us=1, device=1)])
     assert [(one.launches, one.total_us, one.processes, one.first) for one in rows] == [(1, 1, 1, 0), (4, 6, 2, 1)]

@@ -96,20 +96,26 @@ FEW = 10
 def choose(
     configurations: Sequence[Configuration], top: int, coverage: float, admitted: Iterable[bool] | None = None
 ) -> Choice:
-    """The longest configurations: at most `top`, until they hold `coverage` of the GPU time that is admitted."""
+    """The longest configurations: at most `top`, until they hold `coverage` of the GPU time that is admitted.
+
+    ncu is told names, so the other configurations of a chosen name are profiled with it: they are chosen, too, and what
+    they hold need not come from further names.
+    """
     admits = list(admitted) if admitted is not None else [True] * len(configurations)
     those = [one for one, good in zip(configurations, admits, strict=True) if good]
     ranked = sorted(those, key=lambda one: (-one.total_us, one.first))
     wanted = coverage * sum(one.total_us for one in those)
     chosen: list[Configuration] = []
-    held = 0.0
     for one in ranked:
+        held = sum(other.total_us for other in chosen)
         if len(chosen) >= top or (held >= wanted and len(chosen) >= FEW):
             break
-        chosen.append(one)
-        held += one.total_us
+        if one not in chosen:
+            alike = [other for other in ranked if one.mangled and other.mangled == one.mangled] or [one]
+            chosen += alike[: top - len(chosen)]
+    chosen.sort(key=ranked.index)
     others = tuple(one for one, good in zip(configurations, admits, strict=True) if not good)
-    return Choice(tuple(chosen), tuple(ranked[len(chosen) :]), others)
+    return Choice(tuple(chosen), tuple(one for one in ranked if one not in chosen), others)
 
 
 def merged(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
