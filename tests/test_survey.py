@@ -103,7 +103,7 @@ def test_a_choice_without_every_compilers_name_names_none() -> None:
 
 
 def test_configurations_of_a_chosen_name_come_with_it_and_count() -> None:
-    # 20 kernels of 5 each, and `wide` in ten shapes that hold half of the time together, each of them less than a kernel.
+    # 20 kernels of 5 us each, and `wide` in ten shapes that hold half of the time together.
     shapes = [row("wide", grid=(n, 1, 1), us=14.0 if n == 1 else 9.5) for n in range(1, 11)]
     rows = [*(row(f"k{n:02}", us=5.0) for n in range(20)), *shapes]
     choice = choose(rows, 50, 0.6)
