@@ -894,6 +894,14 @@ def _wants_color_off() -> None:
             reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
 
 
+# What a name or a disk can be to blame for anywhere, and the hint.
+_OF_THE_SYSTEM = {
+    errno.ENOSPC: "df -h    (is a disk full?)",
+    errno.EDQUOT: "quota    (or another folder: -o DIR/report.html)",
+    errno.ENAMETOOLONG: "give it a shorter name",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; every failure ends in one `error:` and one `hint:` line. Returns the exit code."""
     from diagnose import output
@@ -915,11 +923,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.quiet_broken_pipe()
         return EXIT_OK
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = error.filename or "stdout"
-            output.report_error(
-                DiagnoseError(f"cannot write to {where}: {error.strerror}", "df -h    (is a disk full?)")
+        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+            what = (
+                f"{error.filename}: {error.strerror}" if error.filename else f"cannot write to stdout: {error.strerror}"
             )
+            output.report_error(DiagnoseError(what, _OF_THE_SYSTEM[error.errno]))
             return EXIT_USAGE
         if os.environ.get("DIAGNOSE_DEBUG"):
             raise

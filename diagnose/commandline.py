@@ -46,6 +46,8 @@ def is_report(word: str) -> bool:
         return holds or "/" in word or shutil.which(word) is None
     if is_report_name(word):
         return True
+    if not path.is_file():  # a pipe would be waited for
+        return False
     try:
         with path.open("rb") as file:
             head = file.read(8)

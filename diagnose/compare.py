@@ -576,9 +576,10 @@ def run(
     from diagnose.collect.preflight import free_paths
     from diagnose.render import comparison
 
-    for file in (json_file, html):
-        if file is not None:
-            output.check_target(file)
+    if json_file is not None:
+        output.check_json(json_file)
+    if html is not None:
+        output.check_target(html)
     settings = config.load(config_file)
     options = api.Options(
         rules=(*settings.packs, *rules), disable=settings.disable, all_facts=True, source=False

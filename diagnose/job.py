@@ -171,6 +171,8 @@ def _html_name(job: Job) -> Path:
         )
     if job.html.is_dir():
         return job.html / output.HTML_NAME
+    if job.html.exists() and not job.html.is_file():
+        raise DiagnoseError(f"-o {job.html} is no regular file", "diagnose --no-html …    (writes none)")
     if not job.html.parent.is_dir():
         raise DiagnoseError(f"the folder {job.html.parent} of -o does not exist", f"mkdir -p {job.html.parent}")
     return job.html
@@ -183,9 +185,10 @@ def _ranked(job: Job, path: Path) -> Path:
 
 def _files(job: Job) -> tuple[Path | None, Path | None]:
     """The HTML and the profile, under names that are free. Fails here, before anything runs, where one cannot be."""
-    for path in (job.json_file, job.target_output):
-        if path is not None:
-            output.check_target(path)
+    if job.json_file is not None:
+        output.check_json(job.json_file)
+    if job.target_output is not None:
+        output.check_target(job.target_output)
     if job.no_html and job.html is not None and not job.live:
         raise DiagnoseError("-o and --no-html exclude each other", "leave one of them out")
     named = _ranked(job, _html_name(job))
@@ -421,7 +424,7 @@ def run_static(
     from diagnose.sass import disassemble
 
     if json_file is not None:
-        output.check_target(json_file)
+        output.check_json(json_file)
     asked = static.Asked(target, tuple(str(installed.resolve(Path(pack))) for pack in packs), problem, useful_flops)
     api.check_gates(fail_on, static.packs_for(asked))
     limit = timeout_s if timeout_s is not None else disassemble.TIMEOUT_S

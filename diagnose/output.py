@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from diagnose.collect.preflight import check_writable
 from diagnose.errors import DiagnoseError
 from diagnose.render import format as fmt
+from diagnose.report_file import is_report_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,8 +178,19 @@ def _scratch(path: Path, text: str) -> Iterator[Path]:
             scratch.unlink()
 
 
+def _is_special(path: Path) -> bool:
+    """Whether `path` is a device, a pipe or a link: such a name is written to, never replaced by a file."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
+
+
 def write_file(path: Path, text: str) -> None:
     """Replaces `path` by a complete file."""
+    if _is_special(path):
+        try:
+            path.write_text(text, "utf-8", errors="replace")
+        except OSError as error:
+            raise DiagnoseError(f"cannot write {path}: {error.strerror or error}", f"ls -l {path}") from error
+        return
     with _scratch(path, text) as scratch:
         scratch.replace(path)
 
@@ -204,4 +216,23 @@ def check_target(path: Path) -> None:
         raise DiagnoseError(f"{path} is a folder, not a file", f"name a file in it: {path / 'report.json'}")
     if not path.parent.is_dir():
         raise DiagnoseError(f"the folder {path.parent} does not exist", f"mkdir -p {path.parent}")
-    check_writable(path.parent)
+    if is_report_name(path.name):
+        raise DiagnoseError(f"{path} names a report, which would be lost", f"name another file: {path}.out")
+    if not _is_special(path):
+        check_writable(path.parent)
+
+
+def check_json(path: Path) -> None:
+    """Raises where no JSON can be written to that name, and where it would replace a file that is something else."""
+    check_target(path)
+    if _is_special(path):
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(1)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DiagnoseError(f"cannot write {path}: {error.strerror or error}", f"ls -l {path}") from error
+    if head not in (b"", b"{"):
+        raise DiagnoseError(f"{path} exists and is no JSON: it would be lost", f"name another file: {path}.json")

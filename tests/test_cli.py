@@ -169,6 +169,38 @@ def test_empty_values_after_a_program_are_the_programs() -> None:
 
 
 @needs_report
+def test_nothing_but_an_older_json_is_replaced(run: Run, tmp_path: Path, plain_report: Path) -> None:
+    (tmp_path / "a.out").write_bytes(b"\x7fELF")
+    (tmp_path / "b.ncu-rep").write_bytes(b"NVR\0")
+    failed(run(plain_report, "--no-html", "--json", "a.out"), 2, "a.out exists and is no JSON")
+    failed(run(plain_report, "--no-html", "--json", "b.ncu-rep"), 2, "b.ncu-rep names a report, which would be lost")
+    failed(run("compare", plain_report, plain_report, "--json", "a.out"), 2, "a.out exists and is no JSON")
+    assert (tmp_path / "a.out").read_bytes() == b"\x7fELF"
+    for text in ("", '{"an": "older one"}'):
+        (tmp_path / "x.json").write_text(text)
+        assert run(plain_report, "--no-html", "--json", "x.json").returncode == 0
+        assert json.loads((tmp_path / "x.json").read_text())["kernels"]
+
+
+@needs_report
+def test_devices_and_links_are_written_to_and_not_replaced(run: Run, tmp_path: Path, plain_report: Path) -> None:
+    (tmp_path / "link").symlink_to("there.json")
+    assert run(plain_report, "--no-html", "--json", "link").returncode == 0
+    assert (tmp_path / "link").is_symlink() and json.loads((tmp_path / "there.json").read_text())["kernels"]
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", "pipe"], cwd=tmp_path, stdout=subprocess.PIPE) as reader:
+        assert run(plain_report, "--no-html", "--json", "pipe").returncode == 0
+        assert reader.stdout is not None and json.loads(reader.stdout.read())["kernels"]
+    assert (tmp_path / "pipe").is_fifo()
+    failed(run(plain_report, "-o", "pipe"), 2, "-o pipe is no regular file", "--no-html")
+    failed(run("./pipe"), 2, "a device or a pipe, not a program")
+
+
+def test_a_name_that_is_too_long(run: Run) -> None:
+    failed(run("a" * 300 + ".ncu-rep"), 2, "File name too long", "shorter")
+
+
+@needs_report
 def test_options_of_programs_are_said_to_do_nothing_beside_a_report(run: Run) -> None:
     done = run(GEMM, "--no-html", "--format", "json", "--device", "7", "--launch-skip", "5", "--clock-control", "none")
     assert done.returncode == 0

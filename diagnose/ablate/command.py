@@ -144,7 +144,7 @@ def _state(job: Job, study: Study, source: timing.Source, gpu: str | None) -> st
 def _reserve(job: Job, study: Study) -> Path:
     """The JSON that every round is saved to: `--json`, or a free name in the current folder."""
     if job.json_file is not None:
-        output.check_target(job.json_file)
+        output.check_json(job.json_file)
         return job.json_file
     return output.write_new(Path(f"diagnose-ablation-{study.id}.json"), "")
 

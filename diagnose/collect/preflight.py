@@ -143,6 +143,8 @@ def resolve_target(target: Sequence[str]) -> tuple[str, ...]:
         raise DiagnoseError(f"{given!r} is a folder, not a program", f"diagnose {near[0] if near else 'PROGRAM'}")
     if not path.exists():
         raise _not_found(given)
+    if not path.is_file():
+        raise DiagnoseError(f"{given!r} is a device or a pipe, not a program", f"ls -l {shlex.quote(program)}")
     head = _head(path)
     if not os.access(path, os.X_OK):
         launcher = {".py": "python3", ".sh": "sh", ".pl": "perl", ".jl": "julia"}.get(path.suffix)
