@@ -170,7 +170,7 @@ def test_the_wheel_holds_the_package_and_its_data(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (entry_points,) = [name for name in names if name.endswith(".dist-info/entry_points.txt")]
-        assert "diagnose = diagnose.cli:main" in archive.read(entry_points).decode()
+        assert "diagnose = diagnose.__main__:main" in archive.read(entry_points).decode()
     expected = tracked(ROOT / "diagnose")
     for kind in BUNDLED:
         expected |= {f"diagnose/_bundled/{name}" for name in tracked(ROOT / kind)}
