@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import recorded
-from diagnose import staircase
+from diagnose import api, staircase
 from diagnose.facts.context import Context
 from diagnose.gpus import catalogue
 from diagnose.model import Diagnosis, Speedup
+from diagnose.render import html
 
 H200 = catalogue.product("NVIDIA H200", 90)
 SQUARE = {"useful_flops": 2 * 8192.0**3, "useful_bytes": 3 * 2 * 8192.0**2, "gemm_m": 8192.0, "gemm_n": 8192.0,
@@ -156,3 +157,10 @@ def test_the_page_shows_what_the_document_says() -> None:
     assert drawn["rows"][0]["because"] == "" and "boost clock" in drawn["rows"][1]["because"]
     assert "100 % of the GPU time" in drawn["whole"]
     assert shown.chart({"staircase": None}) is None and shown.chart({}) is None
+
+
+def test_the_page_says_whether_the_operator_was_declared_or_recognised() -> None:
+    for problem, said in (("gemm:8192,8192,8192,bf16", ">as declared<"), (None, ">by name and code<")):
+        options = api.Options(problem=problem, page=True)
+        page = html.render(api.diagnose_reports([recorded.report_of("gemm/specialised")], options).document)
+        assert said in page
