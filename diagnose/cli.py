@@ -920,7 +920,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.report_error(DiagnoseError("interrupted", "run the same command again", EXIT_INTERRUPTED))
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        output.quiet_broken_pipe()
+        output.quiet_stdout()
         return EXIT_OK
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
@@ -928,6 +928,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{error.filename}: {error.strerror}" if error.filename else f"cannot write to stdout: {error.strerror}"
             )
             output.report_error(DiagnoseError(what, _OF_THE_SYSTEM[error.errno]))
+            if not error.filename:
+                output.quiet_stdout()
             return EXIT_USAGE
         if os.environ.get("DIAGNOSE_DEBUG"):
             raise

@@ -55,8 +55,10 @@ def to_stdout(text: str) -> None:
     sys.stdout.flush()
 
 
-def quiet_broken_pipe() -> None:
-    """After the reader of stdout has gone: nothing more is written there, also not at the interpreter's end."""
+def quiet_stdout() -> None:
+    """Where nothing can be written to stdout any more (its reader has gone, its disk is full): what is still held for
+    it goes nowhere, also at the interpreter's end.
+    """
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -100,7 +102,7 @@ def print_text(text: str) -> bool:
     try:
         to_stdout(text)
     except BrokenPipeError:
-        quiet_broken_pipe()
+        quiet_stdout()
         return False
     return True
 
@@ -122,7 +124,7 @@ def show(draw: Callable[[Console], None], *, color: bool) -> bool:
         draw(Pipe(file=sys.stdout, no_color=not color or None, width=_width()))
         sys.stdout.flush()
     except BrokenPipeError:
-        quiet_broken_pipe()
+        quiet_stdout()
         return False
     return True
 

@@ -488,9 +488,13 @@ def test_a_closed_pipe_and_a_narrow_locale_do_no_harm(tmp_path: Path) -> None:
 @needs_report
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_full_disk_behind_stdout(tmp_path: Path, form: str) -> None:
+    # Without a locale the stream is wrapped anew, and holds text that the interpreter's end would write.
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     with open("/dev/full", "wb") as full:
         command = [*COMMAND, str(GEMM), "--no-html", "--format", form]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=120)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=120, env=env
+        )
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "error: cannot write to stdout: No space left on device",
