@@ -1,8 +1,6 @@
 // Projection of a block of tokens to queries, keys and values: bf16, out = x w^T + bias, 128 x 128 a block, three cp.async stages.
 // --variant fault: rows of 64 channels lie one after another in shared memory; fix: their 16-byte pieces are swizzled.
-#include "p_tile.cuh"
-
-constexpr int kStages = 3, kPanel = 128 * 128, kStage = 2 * kPanel;
+#include "p_product.cuh"
 
 template <bool SWIZZLE>
 __global__ void __launch_bounds__(256, 2) qkv_projection(const __nv_bfloat16* __restrict__ x, const __nv_bfloat16* __restrict__ w,
@@ -11,26 +9,9 @@ __global__ void __launch_bounds__(256, 2) qkv_projection(const __nv_bfloat16* __
     const uint32_t base = shared_address(raw);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp / 2 * 32, column = warp % 2 * 64;
     const __nv_bfloat16 *from_x = x + size_t(blockIdx.y) * 128 * k, *from_w = w + size_t(blockIdx.x) * 128 * k;
-    auto load = [&](int step) {
-        uint32_t to = base + step % kStages * kStage;
-        p_load_panel<128, 256, SWIZZLE>(to, from_x + step * 64, size_t(k) * 2);
-        p_load_panel<128, 256, SWIZZLE>(to + kPanel, from_w + step * 64, size_t(k) * 2);
-    };
     float c[2][8][4];
     p_clear(c);
-    const int steps = k / 64;
-    for (int s = 0; s < kStages - 1; ++s) {
-        load(s);
-        copy_commit();
-    }
-    for (int s = 0; s < steps; ++s) {
-        copy_wait<kStages - 2>();
-        __syncthreads();
-        if (s + kStages - 1 < steps) load(s + kStages - 1);
-        copy_commit();
-        uint32_t stage = base + s % kStages * kStage;
-        p_multiply<P_Bf16, SWIZZLE>(c, stage + row * 128, stage + kPanel + column * 128, lane);
-    }
+    p_product<SWIZZLE>(c, base, from_x, from_w, k, row, column, lane);
     const float* add = bias + size_t(blockIdx.x) * 128 + column;
     p_store(out + (size_t(blockIdx.y) * 128 + row) * n + size_t(blockIdx.x) * 128 + column, n, c, lane,
             [&](float v, int at) { return v + add[at]; });

@@ -1,8 +1,6 @@
 // Experts' first layer with a capacity: every expert has `capacity` slots, of which `count` hold tokens and the rest zeros (bf16).
 // --variant fault: all slots are multiplied; fix: blocks without a token leave.
-#include "p_tile.cuh"
-
-constexpr int kStages = 3, kPanel = 128 * 128, kStage = 2 * kPanel;
+#include "p_product.cuh"
 
 template <bool ALL>
 __global__ void __launch_bounds__(256, 2) expert_linear(const __nv_bfloat16* __restrict__ slots, const __nv_bfloat16* __restrict__ weights,
@@ -14,26 +12,9 @@ __global__ void __launch_bounds__(256, 2) expert_linear(const __nv_bfloat16* __r
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp / 2 * 32, column = warp % 2 * 64;
     const __nv_bfloat16* from_s = slots + (size_t(expert) * capacity + first) * k;
     const __nv_bfloat16* from_w = weights + (size_t(expert) * n + size_t(blockIdx.x) * 128) * k;
-    auto load = [&](int step) {
-        uint32_t to = base + step % kStages * kStage;
-        p_load_panel<128, 256, true>(to, from_s + step * 64, size_t(k) * 2);
-        p_load_panel<128, 256, true>(to + kPanel, from_w + step * 64, size_t(k) * 2);
-    };
     float c[2][8][4];
     p_clear(c);
-    const int steps = k / 64;
-    for (int s = 0; s < kStages - 1; ++s) {
-        load(s);
-        copy_commit();
-    }
-    for (int s = 0; s < steps; ++s) {
-        copy_wait<kStages - 2>();
-        __syncthreads();
-        if (s + kStages - 1 < steps) load(s + kStages - 1);
-        copy_commit();
-        uint32_t stage = base + s % kStages * kStage;
-        p_multiply<P_Bf16, true>(c, stage + row * 128, stage + kPanel + column * 128, lane);
-    }
+    p_product<true>(c, base, from_s, from_w, k, row, column, lane);
     p_store(out + (size_t(expert) * capacity + first + row) * n + size_t(blockIdx.x) * 128 + column, n, c, lane,
             [](float v, int) { return fmaxf(v, 0.0f); });
 }
