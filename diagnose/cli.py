@@ -829,19 +829,18 @@ def _options_of(command: Any) -> dict[str, bool]:
 def _usage(error: Any, names: OptionNames, arguments: Sequence[str]) -> DiagnoseError:
     from diagnose.packfile import nearest
 
+    context = getattr(error, "ctx", None)
+    verb = context.command_path if context else "diagnose"
     option = getattr(error, "option_name", None)
     if option is not None and type(error).__name__ == "NoSuchOption":
         known = [*names.job, *names.verbs]
-        context = getattr(error, "ctx", None)
-        verb = context.command_path if context is not None else "diagnose"
         if option in known:  # of another command
             return DiagnoseError(f"{verb} has no option {option}", f"{verb} --help")
         return DiagnoseError(f"there is no option {option}{nearest(option, known)}", "diagnose --help")
     message = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".")
     if seen := _refused(error, arguments):
         message = f"{seen[0]} {seen[1]!r}: {message.partition(': ')[2].partition(',')[0]}"
-    context = getattr(error, "ctx", None)
-    return DiagnoseError(message[:1].lower() + message[1:], f"{context.command_path if context else 'diagnose'} --help")
+    return DiagnoseError(message[:1].lower() + message[1:], f"{verb} --help")
 
 
 def _refused(error: Any, arguments: Sequence[str]) -> tuple[str, str] | None:

@@ -168,26 +168,21 @@ def collect_with(missing: Sequence[str]) -> str:
     return "run `diagnose` on the program, or record with `ncu --set full`"
 
 
-def _confidence(
-    verdict_share: float | None, low_share: float, hardware: bool, runner_up: float, context: Context
-) -> str:
-    """high, medium or low: how far the verdict is ahead, and what it rests on.
-
-    `low_share` is what the low end of the finding's interval would bring: a finding whose worth is in doubt is no
-    certain one.
+def _confidence(best: Finding | None, runner_up: float, context: Context) -> str:
+    """high, medium or low: how far the verdict is ahead of `runner_up`, and what it rests on; without `best`, of a
+    hardware verdict. A finding whose worth is in doubt at the low end of its interval is no certain one.
     """
     kernel = context.kernel
     resource = context.fact("binding_resource")
     level = 1
-    if hardware:
+    if best is None:
         top = context.value("top_utilization") or 0.0
         level = 2 if top >= 0.85 and runner_up < WORTH else 1 if top >= 0.70 else 0
         if resource in {"hbm", "l2"} and context.fact("footprint_in_l2") is True:
             level -= 1  # ncu's cache flush decides what is measured (trap 29)
-    elif verdict_share is not None:
-        level = 2 if low_share >= SURE and verdict_share - runner_up >= WORTH else 1
-        if verdict_share < WORTH:
-            level = 0
+    elif best.at_stake is not None and best.speedup is not None:
+        low = 1 - 1 / best.speedup.low
+        level = 2 if low >= SURE and best.at_stake - runner_up >= WORTH else 1
     if not kernel.opcodes:
         level = min(level, 1)  # utilization counters cannot show what is absent; SASS can
     return ("low", "medium", "high")[max(level, 0)]
@@ -279,12 +274,11 @@ def _decide(
         best = worth[0]
         ranked = [best, *(f for f in ranked if f is not best)]
         runner_up = shares[1] if len(shares) > 1 else 0.0
-        low = 1 - 1 / best.speedup.low if best.speedup is not None else 0.0
-        return _from_finding(best, fired, env, _confidence(best.at_stake, low, False, runner_up, context)), ranked
+        return _from_finding(best, fired, env, _confidence(best, runner_up, context)), ranked
     if hardware:
         outcome = hardware[0]
         ranked = [replace(f, severity="note") for f in ranked]
-        confidence = _confidence(None, 0.0, True, shares[0] if shares else 0.0, context)
+        confidence = _confidence(None, shares[0] if shares else 0.0, context)
         rule = outcome.rule
         return (
             Verdict(rule.id, rule.klass, rule.title, None, None, confidence, rule.sentence.fill(env)),

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from diagnose import limits
 from diagnose.facts.context import Compute, Context, FactDefinition
+from diagnose.facts.memory import HOST_WRITES
 from diagnose.facts.pipes import all_limits, competing
 from diagnose.facts.work import counted_tensor
 from diagnose.model import Scalar
@@ -94,13 +95,9 @@ def _covered(*facts: str) -> Compute:
     mean.
     """
 
-    waiting = _waiting(*facts)
-
     def compute(c: Context) -> float | None:
-        share, top = waiting(c), c.value("top_utilization")
-        if not isinstance(share, float) or not share or not top:
-            return share if isinstance(share, float) else None
-        return _towards_bound(share, top)
+        share, top = _waited(c, *facts), c.value("top_utilization")
+        return _towards_bound(share, top) if share and top else share
 
     return compute
 
@@ -113,14 +110,15 @@ def _of_blocks(c: Context, exposed: float) -> float:
     return min(1.0, exposed / (c.value("sm_active") or 1.0))
 
 
+def _waited(c: Context, *facts: str, top: float | None = None) -> float | None:
+    """The sum of exposed shares, bounded (`top` as in `bounded`). Unknown only when every one is unknown."""
+    known = [v for v in (c.value(name) for name in facts) if v is not None]
+    return bounded(c, _of_blocks(c, sum(known)), top) if known else None
+
+
 def _waiting(*facts: str) -> Compute:
-    """Fact function: the sum of exposed shares, bounded. Unknown only when every one is unknown."""
-
-    def compute(c: Context) -> float | None:
-        known = [v for v in (c.value(name) for name in facts) if v is not None]
-        return bounded(c, _of_blocks(c, sum(known))) if known else None
-
-    return compute
+    """Fact function: the same."""
+    return lambda c: _waited(c, *facts)
 
 
 def _load_factors(c: Context) -> dict[str, float] | None:
@@ -282,7 +280,7 @@ def _imbalance(c: Context) -> float | None:
 
 def _under_occupied(c: Context) -> Scalar | None:
     """Exposed waiting of all fixed and memory latencies: what more resident warps could hide."""
-    return _waiting("exposed_long_scoreboard", "exposed_short_scoreboard", "exposed_fixed_latency")(c)
+    return _waited(c, "exposed_long_scoreboard", "exposed_short_scoreboard", "exposed_fixed_latency")
 
 
 def _legacy_mma(c: Context) -> float | None:
@@ -342,7 +340,7 @@ def _barrier(c: Context) -> Scalar | None:
     time for W warps a block. Their waits, issue slots and accesses are those of single lanes: only memory bounds what
     goes.
     """
-    waiting = _waiting("exposed_barrier", "exposed_cluster_barrier")(c)
+    waiting = _waited(c, "exposed_barrier", "exposed_cluster_barrier")
     if c.fact("barrier_tree") is True:
         return max(0.0, 1 - _memory_utilization(c) / ACHIEVABLE)
     stalled, threads = c.value("stall_barrier"), c.value("block_threads")
@@ -351,7 +349,7 @@ def _barrier(c: Context) -> Scalar | None:
     warps = threads / WARP
     sections = min(1.0, stalled * warps / (warps - 1))
     bound = min(sections, 1 - _memory_utilization(c) / ACHIEVABLE)
-    return max(bound, waiting if isinstance(waiting, float) else 0.0)
+    return max(bound, waiting or 0.0)
 
 
 def _divergence(c: Context) -> float | None:
@@ -598,7 +596,7 @@ def _host(c: Context) -> float | None:
         return _link(c, "system_memory_share")
     # A sector that crosses between the halves of L2 misses twice; SMs ask for it once. Writes are no misses.
     asked = c.kernel.number("lts__t_sectors_srcunit_tex.sum")
-    written = c.kernel.number("lts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum") or 0.0
+    written = c.kernel.number(HOST_WRITES) or 0.0
     moved = min(sectors, asked if asked is not None else sectors) + written
     local = moved * 32 / hbm.value / (us * 1e-6)
     after = max([local, *(limit.utilization for limit in all_limits(c))])
@@ -623,26 +621,23 @@ def _contended(c: Context) -> float | None:
     # Beyond six unloaded HBM latencies (656 cycles on Hopper, article) a load waits in a queue: then everything does.
     queued = (c.value("cycles_per_load") or 0.0) >= 4000
     facts = ("no_issue",) if queued else ("exposed_global_atomic", "exposed_long_scoreboard", "exposed_lg_throttle")
-    known = [v for v in (c.value(name) for name in facts) if v is not None]
-    if not known:
-        return None
     returned, most = _largest_share(c, limits.L2_RETURNS), limits.busiest(c, "l2")
     of_l2 = returned / most if returned is not None and most else 1.0
     left = [limit.utilization * (of_l2 if limit.resource == "l2" else 1.0) for limit in all_limits(c)]
-    return bounded(c, _of_blocks(c, sum(known)), max(left, default=None))
+    return _waited(c, *facts, top=max(left, default=None))
 
 
 def _shared_atomics(c: Context) -> float | None:
     """Replays of atomics fill L1 and go; waiting for them is the least. A private copy is still written and added up,
     and the loops that retry go: half of the issue slots, and a fifth of the time in L1, stay.
     """
-    waiting = _waiting("exposed_shared_atomic")(c)
+    waiting = _waited(c, "exposed_shared_atomic")
     l1 = c.value("l1_utilization")
     if l1 is None or not l1:
-        return waiting if isinstance(waiting, float) else None
+        return waiting
     after = max(c.value("hbm_utilization") or 0.0, (c.value("issue_utilization") or 0.0) * 0.5, 0.2)
     by_work = max(0.0, 1 - after / min(l1, ACHIEVABLE)) if l1 > after else 0.0
-    return max(by_work, waiting if isinstance(waiting, float) else 0.0)
+    return max(by_work, waiting or 0.0)
 
 
 def _padding(c: Context) -> float | None:

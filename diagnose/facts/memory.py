@@ -268,12 +268,12 @@ def _aperture_share(c: Context, aperture: str) -> float | None:
     return min(1.0, there / total) if total > 0 else 0.0
 
 
-_HOST_WRITES = "lts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum"  # writes count as hits in L2, not as misses
+HOST_WRITES = "lts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum"  # writes count as hits in L2, not as misses
 
 
 def _host_writes(c: Context) -> float | None:
     """Sectors that SMs wrote to host memory, of those and all L2 misses."""
-    written, missed = c.number(_HOST_WRITES), c.number("lts__t_sectors_lookup_miss.sum")
+    written, missed = c.number(HOST_WRITES), c.number("lts__t_sectors_lookup_miss.sum")
     if written is None or missed is None:
         return None
     return written / (written + missed) if written else 0.0
@@ -478,7 +478,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "share",
         "Sectors written to host memory, of those and all L2 misses.",
         _host_writes,
-        (_HOST_WRITES, "lts__t_sectors_lookup_miss.sum"),
+        (HOST_WRITES, "lts__t_sectors_lookup_miss.sum"),
     ),
     FactDefinition(
         "peer_memory_share",
