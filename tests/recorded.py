@@ -33,6 +33,7 @@ from diagnose.rules import Rule, RuleOutcome, active_rules, evaluate, load_packs
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "examples" / "reports"
 SHARED = ROOT.parent / "shared" / "reports"
+COMMAND = (sys.executable, "-m", "diagnose")  # the tool as a process of its own, with the Python that runs the tests
 _CACHE = ROOT / ".pytest_cache" / "recorded"
 _READERS = ("model", "reader", "report_file", "report_session", "report_worker")
 _SUFFIX = ".ncu-rep.xz"

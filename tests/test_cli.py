@@ -21,13 +21,13 @@ import pytest
 from diagnose import __version__, cli, commandline
 from diagnose.commandline import Call, OptionNames
 from diagnose.errors import DiagnoseError
+from recorded import COMMAND
 
 ROOT = Path(__file__).resolve().parents[1]
 FAKE = ROOT / "tests" / "fake_ncu" / "ncu"
 RECORDED = ROOT / "examples" / "reports"
 SHARED = ROOT.parent / "shared" / "reports"
 GEMM = RECORDED / "gemm-mma.ncu-rep.xz"
-COMMAND = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
 
 needs_report = pytest.mark.skipif(not GEMM.is_file(), reason="examples/reports is not here")
 

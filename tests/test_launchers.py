@@ -25,11 +25,10 @@ from diagnose.collect.plan import Plan, Selection, ncu_command
 from diagnose.model import KernelProfile, Profile
 from diagnose.reader import read_reports
 from diagnose.render import html, markdown, terminal
-from recorded import REPORTS
+from recorded import COMMAND, REPORTS
 from test_collect import FAKE, GEMM, Runner, script
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
 MMA, NAIVE = REPORTS / "gemm-mma.ncu-rep.xz", REPORTS / "gemm-naive.ncu-rep.xz"
 needs_reports = pytest.mark.skipif(not (MMA.is_file() and NAIVE.is_file()), reason="examples/reports is not here")
 

@@ -353,11 +353,9 @@ def test_the_sample_is_small() -> None:
 
 
 def test_the_commands(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
-
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run([*program, "rules", *words], cwd=tmp_path, env=env, capture_output=True, text=True)
+        env, command = {**os.environ, "PYTHONPATH": str(ROOT)}, [*recorded.COMMAND, "rules", *words]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     assert run("new", "acme/tma", "--dir", "perf").stdout.splitlines()[-1] == "next: diagnose rules test perf"
     again = run("new", "acme/tma", "--dir", "perf")

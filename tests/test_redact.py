@@ -6,7 +6,6 @@ import json
 import lzma
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import pytest
 from diagnose import redact
 from diagnose.output import render
 from diagnose.redact import Redactor, command_words
+from recorded import COMMAND
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "examples" / "reports" / "gemm-mma.ncu-rep.xz"
 FAKE = ROOT / "tests" / "fake_ncu" / "ncu"
-COMMAND = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
 SECRETS = ("gpu-node-07", "alice", "/home/", "s3cret", "--token", "rows_by_customer", "train.py", "C:\\Users")
 
 

@@ -313,7 +313,7 @@ def test_registers_before_and_after_setmaxnreg(tmp_path):
     by = {"inc": "raised_to", "dec": "lowered_to"}
     wanted = {by[way]: sorted({int(value) for other, value in asked if other == way}) for way, _ in asked}
     assert asked and kernel["readings"]["setmaxnreg"] == {"lowered_to": [], "raised_to": []} | wanted
-    command = [sys.executable, "-c", "from diagnose.cli import main; main()", "static", path]
+    command = [sys.executable, "-m", "diagnose", "static", path]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for values in wanted.values():
         assert f"to {values[0]}" in done.stdout

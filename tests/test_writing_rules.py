@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "examples" / "reports"
 TEXT = (ROOT / "docs" / "writing-rules.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```([a-z]+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROGRAM = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(line.replace("$REPORTS", str(REPORTS)).replace("$ACME", str(ROOT / "examples" / "acme_rules")))
     assert words[0] in ("diagnose", "git"), line
-    command = [*PROGRAM, *words[1:]] if words[0] == "diagnose" else words
+    command = [*recorded.COMMAND, *words[1:]] if words[0] == "diagnose" else words
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
 

@@ -135,12 +135,12 @@ def main() -> None:
         asked = [sys.executable, "-c", ADDRESSES, str(report)]
         addresses.write_bytes(subprocess.run(asked, check=True, capture_output=True, env=environment).stdout)
         os.environ.update(environment)
-        cli = "import sys; from diagnose.cli import main; sys.exit(main())"
+        tool = [sys.executable, "-m", "diagnose", str(report)]
         sides = {
             "bare loop": [sys.executable, str(bare), str(report)],
             "bare loop with SASS": [sys.executable, str(bare), str(report), str(addresses)],
-            "diagnose --no-html": [sys.executable, "-c", cli, str(report), "--no-html", "--format", "json"],
-            "diagnose": [sys.executable, "-c", cli, str(report), "--format", "json", "-o", str(folder / "out.html")],
+            "diagnose --no-html": [*tool, "--no-html", "--format", "json"],
+            "diagnose": [*tool, "--format", "json", "-o", str(folder / "out.html")],
         }
         print(f"{report.name}: {report.stat().st_size / 1e6:.0f} MB, least of {RUNS}, {os.cpu_count()} cores, "
               f"load {os.getloadavg()[0]:.1f}")  # fmt: skip

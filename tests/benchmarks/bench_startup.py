@@ -13,7 +13,7 @@ import time
 
 RUNS = 10
 AIM_S = 0.3
-HELP = [sys.executable, "-c", "import sys; sys.argv = ['diagnose', '--help']; from diagnose.cli import main; main()"]
+HELP = [sys.executable, "-m", "diagnose", "--help"]
 LATE = ("pandas", "numpy", "ncu_report", "jinja2", "yaml", "zstandard")  # must not be imported for --help
 
 

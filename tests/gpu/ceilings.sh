@@ -11,7 +11,7 @@ export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 XDG_DATA_
 library=$(ls /opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib/libcublasLt.so.* 2>/dev/null | tail -1)
 [ -n "$library" ] && export DIAGNOSE_CUBLASLT="${DIAGNOSE_CUBLASLT:-$library}"
 SECONDS=0
-${PYTHON:-python3} -c 'import sys; from diagnose.cli import main; sys.exit(main())' \
+${PYTHON:-python3} -m diagnose \
     ceilings --export "$out/h200.json" --format json >"$out/ceilings.json"
 code=$?
 echo "exit code $code after $SECONDS s"

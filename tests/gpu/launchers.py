@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 45.0
-DIAGNOSE = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
+DIAGNOSE = [sys.executable, "-m", "diagnose"]
 QUICK = ["--survey", "none", "--no-html"]
 
 TRAIN = """

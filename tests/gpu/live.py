@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DIAGNOSE = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
+DIAGNOSE = [sys.executable, "-m", "diagnose"]
 
 TWO_KERNELS = r"""
 #include <cstdio>

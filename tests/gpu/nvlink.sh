@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 2
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 work=$(mktemp -d)
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-diagnose() { ${PYTHON:-python3} -c 'import sys; from diagnose.cli import main; sys.exit(main())' "$@"; }
+diagnose() { ${PYTHON:-python3} -m diagnose "$@"; }
 nvcc -O3 -lineinfo -std=c++17 -gencode=arch=compute_90,code=sm_90 -o "$work/nvlink" tests/gpu/nvlink.cu || exit 1
 nvidia-smi topo -m | head -8
 "$work/nvlink" 1024 | tee "$out/rate.txt" || exit 1

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 failed=0
 
-diagnose() { ${PYTHON:-python3} -c 'import sys; from diagnose.cli import main; sys.exit(main())' "$@"; }
+diagnose() { ${PYTHON:-python3} -m diagnose "$@"; }
 expect() {  # expect CODE NAME COMMAND...: runs it and compares its exit code
     local wanted=$1 name=$2 start=$SECONDS
     shift 2

@@ -53,8 +53,7 @@ def commands(stage: str, out: Path) -> list[list[str]]:
         attention = ["--json", str(out / "ladder_attention.json"), "--build", str(out / "ladder"), "--deadline", "260"]
         return [[python, str(HERE / "ladder_gemm.py"), *gemm], [python, str(HERE / "ladder_attention.py"), *attention]]
     if stage == "ceilings":
-        call = "import sys; from diagnose.cli import main; sys.exit(main())"
-        return [[python, "-c", call, "ceilings", "--export", str(out / "ceilings.json")]]
+        return [[python, "-m", "diagnose", "ceilings", "--export", str(out / "ceilings.json")]]
     if stage == "ablations":
         return [[python, str(HERE / "ablations.py"), "--out", str(out / "ablations"), "--budget", "480"]]
     return []
