@@ -34,6 +34,7 @@ from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, load_p
 from diagnose.sass import mix
 
 Progress = Callable[[str], None]
+Asker = Callable[[KernelProfile, Mapping[str, Scalar]], Diagnosed]
 
 
 @dataclass(frozen=True)
@@ -236,14 +237,16 @@ def examine(
     covered_share: float | None = None,
     step: Step = silent,
     clocks: Clocks | None = None,
+    ask: Asker | None = None,
 ) -> Document:
     """Diagnoses every result of a profile and builds the document. `declared` replaces what the options declare;
     `covered_share` is the part of the GPU time that was profiled, where a survey says. `step` is told how many
-    results are diagnosed. `clocks` is what was sampled beside an unprofiled run."""
+    results are diagnosed. `clocks` is what was sampled beside an unprofiled run. `ask` is the packs' asker, where the
+    caller has one."""
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     kernels = _selected(profile, options.kernel)
-    ask = asker(packs)
+    ask = ask or asker(packs)
     repeated = repeated_counters(profile.kernels)
     owner, notes = _declared_for(kernels, declared)
     items = []
@@ -272,7 +275,7 @@ def _left_out_by_filter(profile: Profile, kernels: Sequence[KernelProfile]) -> l
     return [f"{left} results that do not match --kernel are left out"] if left else []
 
 
-def asker(packs: Sequence[Pack]) -> Callable[[KernelProfile, Mapping[str, Scalar]], Diagnosed]:
+def asker(packs: Sequence[Pack]) -> Asker:
     """What diagnoses one kernel after another, with the work declared for each, under the rules in force."""
     tuned = tuner([rule for rule in active_rules(packs) if rule.scope == "kernel"], packs)
     weigh, catalogue = weights(packs), catalogue_of(packs)
@@ -286,6 +289,20 @@ def asker(packs: Sequence[Pack]) -> Callable[[KernelProfile, Mapping[str, Scalar
         return replace(found, sections=sections.shown(extra, engine.FactEnv(found.context), names, arch))
 
     return ask
+
+
+def _asked_once(ask: Asker) -> Asker:
+    """The same, without asking twice of one kernel with the same work: a live run asks before it decides on a second
+    run of the program, and again for the document."""
+    before: dict[int, tuple[KernelProfile, dict[str, Scalar], Diagnosed]] = {}
+
+    def once(kernel: KernelProfile, declared: Mapping[str, Scalar]) -> Diagnosed:
+        known = before.get(id(kernel))
+        if known is None or known[0] is not kernel or known[1] != declared:
+            known = before[id(kernel)] = (kernel, dict(declared), ask(kernel, declared))
+        return known[2]
+
+    return once
 
 
 def _diagnose(
@@ -370,7 +387,7 @@ def diagnose_program(
     if declared is None:
         declared = problem.declared(options.problem, options.useful_flops)
     packs = load_rules(options) if packs is None else packs
-    ask = asker(packs)
+    ask = _asked_once(asker(packs))
     known = declared
     found = profile_program(
         target,
@@ -400,6 +417,7 @@ def diagnose_program(
         declared,
         found.covered_share,
         clocks=found.clocks,
+        ask=ask,
     )
     if live.mode == "single-pass":
         document = _of_one_pass(document)

@@ -10,6 +10,7 @@ mode = "deep"                   adaptive, deep or single-pass
 survey = "none"
 top = 20
 coverage = 0.9
+stop = true                     ends the program when what was chosen is profiled
 
 [[accept]]                      a finding to live with: see diagnose/accept.py
 finding = "uncoalesced"
@@ -49,6 +50,7 @@ class Collect:
     survey: str | None = None
     top: int | None = None
     coverage: float | None = None
+    stop: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ _COLLECT_CHOICES = {
 
 
 def _collect(file: Path, table: object) -> Collect:
-    keys = (*_COLLECT_CHOICES, "top", "coverage")
+    keys = (*_COLLECT_CHOICES, "top", "coverage", "stop")
     if not isinstance(table, Mapping):
         raise DiagnoseError(f"{file}: collect is no table", "write it as [collect]")
     for key, value in table.items():
@@ -162,4 +164,6 @@ def _collect(file: Path, table: object) -> Collect:
             raise DiagnoseError(f"{file}: collect.top must be a whole number from 1 on, got {value!r}", "top = 20")
         if key == "coverage" and (type(value) not in (int, float) or not 0 < value <= 1):
             raise DiagnoseError(f"{file}: collect.coverage must be a share, got {value!r}", "coverage = 0.95")
+        if key == "stop" and type(value) is not bool:
+            raise DiagnoseError(f"{file}: collect.stop must be true or false, got {value!r}", "stop = true")
     return Collect(**table)

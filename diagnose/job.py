@@ -317,7 +317,7 @@ def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Pr
             survey=job.survey or settings.collect.survey or "auto",
             top=job.top or settings.collect.top or api.Live.top,
             coverage=job.coverage or settings.collect.coverage or api.Live.coverage,
-            stop=job.stop,
+            stop=job.stop or settings.collect.stop or False,
             demangled=job.demangled,
             nvtx=job.nvtx,
             skip=job.launch_skip,

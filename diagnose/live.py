@@ -234,6 +234,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     warnings = [*collected.warnings, *(f"left out: {line}" for line in collected.left_out)]
     if state.survey is not None and state.choice is not None and selection.names:
         warnings += _not_chosen(state.choice, state.survey, live)
+    warnings += _ran_on(live, collected, expected)
     ended_early = collected.interrupted or collected.timed_out or not collected.saved
     ended_early |= bool(collected.target_exit) and collected.profiled < expected
     if ended_early:
@@ -337,6 +338,19 @@ def _not_chosen(choice: Choice, found: Survey, live: Live) -> list[str]:
     told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     line = f"left out: {len(choice.left_out)} kernels and launch configurations with {share:.1%} of the GPU time"
     return [f"{line}, beyond --top {live.top} or --coverage {live.coverage:g}: {told}"]
+
+
+def _ran_on(live: Live, collected: Collected, expected: int) -> list[str]:
+    """What --stop would have saved, where that is worth saying."""
+    rest, whole = collected.rest_s, collected.seconds
+    if live.stop or not expected or collected.profiled < expected or rest is None or whole is None:
+        return []
+    if rest < max(_WORTH_SAYING_S, _WORTH_SAYING * whole):
+        return []
+    return [f"the program ran on for {rest:.0f} s after the last chosen launch was profiled: --stop ends it there"]
+
+
+_WORTH_SAYING_S, _WORTH_SAYING = 10.0, 0.2  # what a user would wait for with impatience, of a run of any length
 
 
 # --- the second run

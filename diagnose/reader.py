@@ -30,7 +30,12 @@ _MAX_RECORDS = 1 << 30  # bytes of output accepted from a child
 _PARALLEL = 4
 _STDERR_TAIL = 400
 _LAST_RECORD = b'{"kind":"end"}\n'
-_SHARED_FROM = 16 << 20  # bytes: below, starting a second child costs as much as it saves
+# How many children share a report. A child takes 0.6 s to start (NVIDIA's disassembler), a result 0.1 to 0.25 s, and
+# each child maps the whole file.
+_RESULTS_EACH = 4
+_SHARED_FROM = 16 << 20  # bytes: results of large kernels, of which two pay for a second child
+_SHARED_BYTES = 2 << 30  # of all children's copies together
+_MOST_CHILDREN = 8
 _NO_MEMORY = re.compile("bad_alloc|MemoryError|length_error|failed to map segment|annot allocate memory")
 _AGAIN = "copy the file again, or profile again: the run that wrote it may have ended early"
 _MORE_TIME = "give it more time: --timeout SECONDS"
@@ -59,9 +64,9 @@ def read_reports(
     """
     files = find_reports(paths)
     cores = os.cpu_count() or 1
-    # Two children, each with a disassembler to start, help only where this process has a third core.
-    reader = _Reader(timeout_s, memory_bytes, source, ncu, share=len(files) < cores - 1)
     workers = max(1, min(len(files), cores, _PARALLEL))
+    # One core is this process's own: more children than the others would wait for each other.
+    reader = _Reader(timeout_s, memory_bytes, source, ncu, children=max(1, (cores - 1) // workers))
     with ThreadPoolExecutor(workers) as pool:
         try:
             coming = pool.map(lambda file: _read_or_error(file, reader), files)
@@ -122,7 +127,8 @@ def _read(path: Path, reader: _Reader) -> _Report:
     with open_report(path) as opened:
         session = read_session(opened.path)
         module = _choose_module(session, reader.ncu)
-        records, ended = _run_parts(path, opened.path, reader, module)
+        parts = _parts(session.results, opened.path.stat().st_size, reader.children)
+        records, ended = _run_parts(path, opened.path, reader, module, parts)
     kernels = _with_processes(records.kernels, session)
     report = _Report(_run(path, session, kernels), kernels, records.warnings, records.lost)
     module_version = records.module or module.version
@@ -150,9 +156,14 @@ def _read(path: Path, reader: _Reader) -> _Report:
     return report
 
 
-def _run_parts(path: Path, content: Path, reader: _Reader, module: _Module) -> tuple[_Records, _End | None]:
-    """One child reads a report; two share a large one, result by result, because parsing its code takes long."""
-    parts = 2 if content.stat().st_size >= _SHARED_FROM and reader.share else 1
+def _parts(results: int, size: int, children: int) -> int:
+    """How many children share a report of so many results and bytes, where there may be `children`."""
+    by_results = max(results // _RESULTS_EACH, 2 if size >= _SHARED_FROM else 1)
+    return max(1, min(by_results, children, _MOST_CHILDREN, _SHARED_BYTES // max(size, 1)))
+
+
+def _run_parts(path: Path, content: Path, reader: _Reader, module: _Module, parts: int) -> tuple[_Records, _End | None]:
+    """Children share a report, result by result, because reading its code takes long."""
     with ThreadPoolExecutor(parts) as pool:
         read = list(pool.map(lambda part: reader.run(path, content, module, part, parts), range(parts)))
     return _merged([records for records, _ in read]), next((end for _, end in read if end), None)
@@ -246,12 +257,12 @@ class _Worker:
 class _Reader:
     """Hands reports to children, within limits; `stop` ends them and lets no other start."""
 
-    def __init__(self, timeout_s: float, memory_bytes: int, source: bool, ncu: Path | None, share: bool) -> None:
+    def __init__(self, timeout_s: float, memory_bytes: int, source: bool, ncu: Path | None, children: int) -> None:
         self.timeout_s = timeout_s
         self.memory_bytes = memory_bytes
         self.source = source
         self.ncu = ncu
-        self.share = share
+        self.children = children
         self.at_work = threading.Event()
         self._lock = threading.Lock()
         self._busy: set[_Worker] = set()

@@ -108,6 +108,9 @@ def filters(data: Mapping[str, Any]) -> str:
     for name, row in rows.items():
         names = ", ".join(f"`{one}`" for one in row["names"][:6]) + (" …" if len(row["names"]) > 6 else "")
         lines.append(f"| {name} | {row['exit']} | {row['kernels']} | {names} |")
+    for kind, taken in (data.get("numbering") or {}).items():
+        seen = ", ".join(f"`{one}`" for one in taken) or "nothing"
+        lines += ["", f"`--kernel-id ::regex:sum|Sum:1` within a range ({kind}), after launches outside of it: {seen}."]
     cut = data.get("interrupted")
     if cut:
         lines += ["", f"Interrupted after {cut['kept']} launches, then `--resume`: kernels by run {cut['by_run']}."]
@@ -138,7 +141,9 @@ def main() -> int:
     if words:
         kept = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"programs": {}}
         new = json.loads(Path(words[0]).read_text("utf-8"))
-        merged = {**kept, **new, "programs": {**kept["programs"], **new["programs"]}}
+        merged = {**kept, **new}
+        for part in ("programs", "filters"):
+            merged[part] = {**kept.get(part, {}), **new.get(part, {})}
         RESULTS.write_text(json.dumps(merged, indent=1) + "\n", "utf-8")
     PAGE.write_text(page(), "utf-8")
     return 0

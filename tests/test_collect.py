@@ -421,6 +421,12 @@ def test_selections() -> None:
     assert "--kernel-name regex:(?:a|b) --launch-count 50 " in command(Plan(selection=Selection("regex:(?:a|b)")))
 
 
+@pytest.mark.parametrize("ranges", [{"nvtx": ("step/",)}, {"profiler_range": True}])
+def test_within_a_range_one_launch_of_each_configuration_is_profiled(ranges: dict[str, Any]) -> None:
+    words = command(Plan(selection=Selection("gemm", **ranges)))
+    assert "--filter-mode per-launch-config --kernel-id ::gemm:1 " in words and "--kernel-name " not in words
+
+
 def test_filters_go_to_ncu_as_they_are() -> None:
     chosen = Selection("gemm", nvtx=("step/", "a@b"), devices=(0, 2), process="train", count=4, max_launches=9)
     words = command(Plan(selection=chosen))

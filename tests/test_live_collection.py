@@ -411,6 +411,25 @@ def test_stop_ends_the_program_when_all_chosen_launches_are_profiled(world: Worl
     assert result.collected is not None and result.collected.target_exit is None
 
 
+def test_what_stop_would_have_saved_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "the program ran on for {} s after the last chosen launch was profiled: --stop ends it there"
+    assert not any("--stop ends it" in warning for warning in world(body="time.sleep(0.2)").document["warnings"])
+    monkeypatch.setattr(live, "_WORTH_SAYING_S", 1.0)
+    monkeypatch.setattr(live, "_WORTH_SAYING", 0.0)
+    told = world(profile=world.folder / "b.ncu-rep", body="time.sleep(1.6)").document["warnings"]
+    assert line.format(2) in told
+
+
+def test_a_kernel_is_asked_once_for_the_second_run_and_the_document(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    diagnose = api._diagnose
+    monkeypatch.setattr(api, "_diagnose", lambda kernel, *rest: asked.append(kernel.index) or diagnose(kernel, *rest))
+    world()
+    assert sorted(asked) == list(range(len(kernels())))
+
+
 def test_ctrl_c_during_the_survey_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise surveying.Interrupted
@@ -486,8 +505,8 @@ def _collected() -> Collected:
 
 def test_a_configuration_says_how_live_runs_are_profiled(tmp_path: Path) -> None:
     file = tmp_path / "diagnose.toml"
-    file.write_text('[collect]\nmode = "deep"\nsurvey = "none"\ntop = 7\ncoverage = 1\n')
-    assert config.load(file).collect == config.Collect("deep", "none", 7, 1)
+    file.write_text('[collect]\nmode = "deep"\nsurvey = "none"\ntop = 7\ncoverage = 1\nstop = true\n')
+    assert config.load(file).collect == config.Collect("deep", "none", 7, 1, True)
     file.write_text("")
     assert config.load(file).collect == config.Collect()
 
@@ -502,6 +521,7 @@ def test_a_configuration_says_how_live_runs_are_profiled(tmp_path: Path) -> None
         ("[collect]\ntop = 0", "collect.top must be a whole number"),
         ("[collect]\ntop = true", "collect.top must be a whole number"),
         ("[collect]\ncoverage = 95", "collect.coverage must be a share"),
+        ("[collect]\nstop = 1", "collect.stop must be true or false"),
     ],
 )
 def test_a_wrong_configuration_is_an_error(tmp_path: Path, text: str, said: str) -> None:

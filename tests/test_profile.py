@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose import reader
 from diagnose.errors import EXIT_USAGE, DiagnoseError
 from diagnose.model import KernelProfile, Profile
 from diagnose.reader import read_reports
@@ -497,6 +498,24 @@ def test_two_children_read_what_one_reads(gemm: Profile, monkeypatch: pytest.Mon
     monkeypatch.setattr("diagnose.reader._SHARED_FROM", 0)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert recorded("h200-gemm.ncu-rep.xz") == gemm
+
+
+@pytest.mark.parametrize(
+    ("results", "megabytes", "children", "parts"),
+    [
+        (3, 1, 15, 1),  # a second child would start for longer than it reads
+        (10, 1, 15, 2),
+        (3, 20, 15, 2),  # large kernels
+        (32, 80, 15, 8),
+        (500, 80, 15, 8),
+        (63, 400, 15, 5),  # every child maps the whole file
+        (63, 3000, 15, 1),
+        (32, 80, 1, 1),  # two cores: this process has one of them
+        (0, 0, 15, 1),
+    ],
+)
+def test_how_many_children_share_a_report(results: int, megabytes: int, children: int, parts: int) -> None:
+    assert reader._parts(results, megabytes << 20, children) == parts
 
 
 def test_a_crash_of_one_of_two_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

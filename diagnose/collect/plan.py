@@ -205,10 +205,9 @@ def selection_in_words(selection: Selection, version: Version) -> str | None:
 
 def _numbers_invocations(selection: Selection) -> bool:
     # A colon separates the parts of --kernel-id and cannot stand in an expression there.
+    # Within a range (NVTX, profiler) ncu counts from the range on: seen with 2025.3, not documented.
     pattern = kernel_expression(selection)[1].removeprefix("regex:")
-    # Whether ncu numbers the launches outside of a range, too, is not documented: there, each one is profiled.
-    ranges = selection.nvtx or selection.profiler_range
-    return selection.per_config and not selection.window and not ranges and ":" not in pattern
+    return selection.per_config and not selection.window and ":" not in pattern
 
 
 def _launch_filter(selection: Selection, version: Version) -> list[str]:

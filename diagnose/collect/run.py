@@ -59,7 +59,8 @@ class Collected:
 
     `target_exit` is None where ncu did not say how the target ended. `left_out` says what was not profiled. `date` is
     that of the start, in ISO 8601 with the zone; `seconds` the wall time of ncu; `saved` is False where ncu could not
-    write the report to its end.
+    write the report to its end. `rest_s` is how long the program ran on after the last profiled launch, None where none
+    was.
     """
 
     profile: Path | None
@@ -79,6 +80,7 @@ class Collected:
     seconds: float | None = None
     passes: tuple[int, ...] = ()
     saved: bool = True
+    rest_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class _Outcome:
     timed_out: bool
     stalled: str | None
     capped: bool
+    rest_s: float | None
 
 
 def _interrupt_ncu(pid: int) -> None:
@@ -107,6 +110,7 @@ class _Log:
         self.path = path
         self.size = 0
         self.parsed = NcuLog()
+        self.profiled_at: float | None = None  # when the last result was seen
 
     def refresh(self) -> bool:
         """Whether it grew since the last call."""
@@ -117,7 +121,10 @@ class _Log:
         if size == self.size:
             return False
         self.size = size
+        before = self.parsed.profiled
         self.parsed = read_log(self.path.read_text("utf-8", "replace"))
+        if self.parsed.profiled > before:
+            self.profiled_at = time.monotonic()
         return True
 
 
@@ -229,10 +236,12 @@ def _execute(
             if own_group:
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
+        ended = time.monotonic()
         passing.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
         log.refresh()
     text = b"".join(tail).decode("utf-8", "replace")
-    return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled, capped)
+    rest_s = max(0.0, ended - log.profiled_at) if log.profiled_at is not None else None
+    return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled, capped, rest_s)
 
 
 def _written(profile: Path) -> Path | None:
@@ -341,6 +350,7 @@ def _conclude(outcome: _Outcome, options: CollectOptions, context: Context, comm
         profiled=log.profiled,
         passes=tuple(launch.passes for launch in log.done if launch.passes is not None),
         saved=log.unsaved is None,
+        rest_s=outcome.rest_s,
     )
 
 

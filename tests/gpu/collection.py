@@ -1,6 +1,6 @@
 """What collecting costs: programs alone, under `ncu --set full`, and under diagnose in its modes; the filters, live.
 
-    python3 tests/gpu/collection.py --out DIR [--budget 350] [--only empty,loop,torch,kernels,filters]
+    python3 tests/gpu/collection.py --out DIR [--budget 350] [--only empty,loop,torch,kernels,filters] [--cases REGEX]
 
 Prints a table and writes DIR/collection.json, of which tests/gen_collection.py makes the tables of docs/collection.md.
 Needs nvcc, ncu, PyTorch (left out where it is missing) and a GPU. `ncu --set full` is given the same filter as diagnose
@@ -10,6 +10,7 @@ Needs nvcc, ncu, PyTorch (left out where it is missing) and a GPU. `ncu --set fu
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-DIAGNOSE = [sys.executable, "-c", "import sys; from diagnose.cli import main; sys.exit(main())"]
+DIAGNOSE = [sys.executable, "-m", "diagnose"]
 ONE_EACH = ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", "::regex:.:1"]
 LOOP = ["./loop"]
 KERNELS = ("gemm/naive", "reduction/vectorised", "attention/decode")
@@ -196,6 +197,17 @@ def program(
     return found
 
 
+def warm(run: Runs) -> None:
+    """What is done once a machine is done before: compiled Python, and the survey's library."""
+    compileall.compile_dir(str(ROOT / "diagnose"), quiet=2)
+    from diagnose.collect.surveying import build_injection
+
+    os.environ["XDG_CACHE_HOME"] = run.environment["XDG_CACHE_HOME"]
+    began = time.monotonic()
+    build_injection()
+    print(f"   survey's library built in {time.monotonic() - began:.1f} s", flush=True)
+
+
 def kernels(run: Runs, ncu: str) -> dict[str, Any]:
     """Bundled kernels: the built program under ncu, and `kernel:NAME` under diagnose."""
     from diagnose.collect.kernels import build_kernel, kernel_arguments, load_kernels
@@ -223,8 +235,8 @@ def kernels(run: Runs, ncu: str) -> dict[str, Any]:
     return found
 
 
-def filters(run: Runs) -> dict[str, Any]:
-    """Each filter on the small loop: which kernels came."""
+def filters(run: Runs, only: str) -> dict[str, Any]:
+    """Each filter on the small loop whose name matches `only`: which kernels came."""
     small = ["./loop", "--steps", "2", "--n", "1024", "--much", "16", "--ranges", "1"]
     cases: dict[str, tuple[list[str], int]] = {
         "no survey": (["--survey", "none"], 0),
@@ -245,6 +257,8 @@ def filters(run: Runs) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for name, (options, expected) in cases.items():
+        if not re.search(only, name):
+            continue
         if run.left() < 25:
             print(f"   left out for want of time: {name}", flush=True)
             continue
@@ -254,7 +268,8 @@ def filters(run: Runs) -> dict[str, Any]:
             [*DIAGNOSE, *options, "--no-html", "--format", "json", "--json", "filter.json", *small]
         )
         data = json.loads(document.read_text()) if document.exists() else {"kernels": [], "runs": [], "warnings": []}
-        names = sorted({k["demangled"].split("(")[0].removeprefix("void ") for k in data["kernels"]})
+        plain = [re.sub(r"^void |\((bool|int)\)", "", k["demangled"]).split("(")[0] for k in data["kernels"]]
+        names = sorted(set(plain))
         ok = code == expected
         found[name] = {"ok": ok, "exit": code, "kernels": len(data["kernels"]), "names": names, "seconds": seconds}
         print(
@@ -328,6 +343,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=350.0)
     parser.add_argument("--only", default="filters,empty,loop,torch,kernels")
+    parser.add_argument("--cases", default="", metavar="REGEX", help="of the filters, only these")
     given = parser.parse_args()
     only = given.only.split(",")
     given.out.mkdir(parents=True, exist_ok=True)
@@ -350,9 +366,11 @@ def main() -> int:
         "programs": {},
     }
     if "filters" in only:
-        found["filters"] = filters(run)
-        found["numbering"] = numbering(run, str(ncu))
-        found["interrupted"] = interrupted(run)
+        found["filters"] = filters(run, given.cases)
+        if not given.cases:
+            found["numbering"] = numbering(run, str(ncu))
+            found["interrupted"] = interrupted(run)
+    warm(run)
     if "empty" in only:
         (folder / "empty.cu").write_text(EMPTY)
         subprocess.run([*build, str(folder / "empty.cu"), "-o", str(folder / "empty")], check=True)
