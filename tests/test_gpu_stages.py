@@ -78,6 +78,18 @@ def test_times_of_a_run_replace_only_their_rows() -> None:
     assert (rows["gpu"], rows["driver"], rows["date"]) == ("NVIDIA H200", "580.159.04", "2026-12-01")
 
 
+def test_what_the_sanitizers_said_replaces_only_its_rows() -> None:
+    clean = dict.fromkeys(stages.TOOLS, 0)
+    found: dict[str, Any] = {
+        "gpu": "NVIDIA H200, 580.159.04, 1980 MHz, 1980 MHz",
+        "date": "2026-12-01",
+        "kernels": {"a": {**clean, "exit": 0}, "b": {**clean, "racecheck": 9}, "c": {"memcheck": 0}},
+    }
+    rows = stages.sanitized(found, {"kernels": {"c": clean, "b": clean}})
+    assert rows["kernels"] == {"a": clean, "b": {**clean, "racecheck": 9}, "c": clean}
+    assert (rows["gpu"], rows["date"]) == ("NVIDIA H200", "2026-12-01")
+
+
 # --- corpus.py
 
 KERNEL: dict[str, Any] = {

@@ -40,12 +40,12 @@ OPTION = 256
 SMALLER = ((1024, 64), (64, 64), (1024, 120), (1024, 512), (64, 512), (16, 512), (4, 512), (2, 512))
 # Where racecheck raises an alarm, and why it is none: it orders an arrival at an mbarrier behind what the arriving
 # thread did, not behind what the other threads of its warp (__syncwarp) or its warpgroup (wgmma) had read before.
-_ONE_FOR_ALL = "one thread gives back what its whole warp or warpgroup has read"
+ONE_FOR_ALL = "one thread gives back what its whole warp or warpgroup has read"
 ALARMS = {
-    ("racecheck", "attention/specialised"): _ONE_FOR_ALL,
-    ("racecheck", "faults/p-pieces-a"): _ONE_FOR_ALL,
-    ("racecheck", "faults/p-pieces-b"): _ONE_FOR_ALL,
-    ("racecheck", "gemm/sparse"): _ONE_FOR_ALL,
+    ("racecheck", "attention/specialised"): ONE_FOR_ALL,
+    ("racecheck", "faults/p-pieces-a"): ONE_FOR_ALL,
+    ("racecheck", "faults/p-pieces-b"): ONE_FOR_ALL,
+    ("racecheck", "gemm/sparse"): ONE_FOR_ALL,
 }
 AT_ONCE = max(12, (os.cpu_count() or 12) * 3 // 4)  # programs under a sanitizer, whose work is mostly the host's
 

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+import corpus  # noqa: E402
 import ladders  # noqa: E402
 
 from diagnose.collect.kernels import load_kernels  # noqa: E402
@@ -53,7 +54,29 @@ def text() -> str:
         "| kernel | expected | µs | rate | error | twin | gain |",
         "| --- | --- | --: | --: | --- | --- | --: |",
     ]
-    return "\n".join([*head, *rows, "", *ladder_sections()]) + "\n"
+    return "\n".join([*head, *rows, "", *sanitizer_section(), *ladder_sections()]) + "\n"
+
+
+def sanitizer_section() -> list[str]:
+    """What compute-sanitizer said of the kernels at small sizes, and which have not run under it."""
+    place = ROOT / "kernels" / "sanitizers.json"
+    if not place.is_file():
+        return []
+    run = json.loads(place.read_text(encoding="utf-8"))
+    names = list(load_kernels(ROOT / "kernels"))
+    rows = {name: run["kernels"][name] for name in names if name in run["kernels"]}
+    bad = {name: [tool for tool, code in row.items() if code] for name, row in rows.items() if any(row.values())}
+    left = [name for name in names if name not in rows]
+    counted = (
+        f"{run['gpu']}, {run['date']}: memcheck, racecheck and synccheck over {len(rows)} of {len(names)} kernels, each"
+        f" at the smallest sizes that its program takes and is right at: {len(rows) - len(bad)} without an error."
+    )
+    lines = ["## Sanitizers", "", counted]
+    lines += [f"With an error: {', '.join(f'{n} ({t})' for n, ts in bad.items() for t in ts)}."] if bad else []
+    lines += [f"Not run since they were written or last changed: {', '.join(left)}."] if left else []
+    alarms = [f"`{name}`" for (_, name) in corpus.ALARMS if name in rows]
+    lines += [f"Racecheck's alarms at {', '.join(alarms)} are none: {corpus.ONE_FOR_ALL}."] if alarms else []
+    return [*lines, ""]
 
 
 def ladder_sections() -> list[str]:

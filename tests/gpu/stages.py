@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "gpu"
 STAGES = ("build", "check", "sanitize", "time", "profile", "ladders", "ceilings", "ablations", "results")
 LIMIT_S = 590.0  # of one stage; scripts with a budget of their own end before
+TOOLS = ("memcheck", "racecheck", "synccheck")
+SANITIZERS = ROOT / "kernels" / "sanitizers.json"
 RESULT = re.compile(r"\| ([\d.]+) us \| ([\d.e+-]+ \S+) \| error (\S+) \(tolerance (\S+)\) \| ok")
 
 
@@ -115,6 +117,15 @@ def timed(found: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     return {"gpu": gpu, "driver": driver, "clocks": clocks, "date": found["date"], "repeats": 20, "kernels": rows}
 
 
+def sanitized(found: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """kernels/sanitizers.json: of each kernel tool -> exit code (0: no error). What the run lacks keeps its row."""
+    rows = dict(stored.get("kernels", {}))
+    for name, kernel in found["kernels"].items():
+        if all(tool in kernel for tool in TOOLS):
+            rows[name] = {tool: kernel[tool] for tool in TOOLS}
+    return {"gpu": found["gpu"].partition(", ")[0], "date": found["date"], "kernels": dict(sorted(rows.items()))}
+
+
 def take(out: Path) -> bool:
     """Takes what a run left in `out` into the repository and writes the pages made from it; says what is not there."""
     results = ROOT / "kernels" / "results.json"
@@ -129,6 +140,10 @@ def take(out: Path) -> bool:
     if (path := out / "corpus" / "results.json").is_file():
         stored = json.loads(results.read_text("utf-8")) if results.is_file() else {}
         found = json.loads(path.read_text("utf-8"))
+        if any(all(tool in kernel for tool in TOOLS) for kernel in found["kernels"].values()):
+            before = json.loads(SANITIZERS.read_text("utf-8")) if SANITIZERS.is_file() else {}
+            SANITIZERS.write_text(json.dumps(sanitized(found, before), indent=1) + "\n", encoding="utf-8")
+            print(f"wrote {SANITIZERS}")
         if any(RESULT.search(kernel.get("line", "")) for kernel in found["kernels"].values()):
             results.write_text(json.dumps(timed(found, stored), indent=1) + "\n", encoding="utf-8")
             print(f"wrote {results}")
