@@ -141,3 +141,42 @@ def test_writes_to_host_memory_are_seen() -> None:
     wrote = recorded.context_of(recorded.changed(kernel, {metric: missed / 9}))
     assert wrote.value("host_write_share") == pytest.approx(0.1)
     assert recorded.diagnose(wrote.kernel, {}).verdict.rule == "host-memory"
+
+
+# --- narrow accesses ---
+
+_BYTES = {"LDG.E.U8.CONSTANT": 8e6, "STG.E.U8": 8e6, "IADD3": 50e6}
+_FROM_L2 = "l1tex__m_xbar2l1tex_read_sectors_mem_lg_op_ld.sum"
+
+
+def _narrow(opcodes: dict[str, float], sectors: float) -> Any:
+    kernel = recorded.changed(
+        recorded.profile("faults/average-bytes"),
+        {_FROM_L2: sectors},
+        opcodes=opcodes,
+        thread_opcodes={name: 32 * n for name, n in opcodes.items()},
+    )
+    return recorded.context_of(kernel)
+
+
+def test_bytes_that_cross_once_are_a_stream_whatever_else_is_loaded() -> None:
+    # Two scales that all lanes share: they ask for 8 times the bytes of the stream and bring none.
+    with_scales = _narrow(_BYTES | {"LDG.E.CONSTANT": 16e6}, 8e6)
+    assert with_scales.fact("subword_stream") is True
+    assert with_scales.value("lane_bytes") == pytest.approx((2 * 4 + 1 + 1) / 4)
+    assert with_scales.value("stream_lane_bytes") == pytest.approx(1.0)
+    # A byte from each of three planes, or the three of a pixel: their spans are what crosses.
+    assert _narrow({"LDG.E.U8": 24e6, "STG.E.U8": 8e6}, 24e6).fact("subword_stream") is True
+
+
+def test_bytes_asked_for_again_or_strewn_are_no_stream() -> None:
+    assert _narrow(_BYTES | {"LDG.E.U8": 16e6}, 8e6).fact("subword_stream") is False, "each byte three times"
+    assert _narrow(_BYTES, 4 * 8e6).fact("subword_stream") is False, "a sector for eight lanes"
+    words = _narrow({"LDG.E": 8e6, "STG.E": 8e6}, 32e6)
+    assert words.fact("subword_stream") is False and words.value("stream_lane_bytes") == pytest.approx(4.0)
+
+
+def test_a_scale_beside_each_byte_hides_no_narrow_access() -> None:
+    assert recorded.outcome("narrow-access", _narrow(_BYTES | {"LDG.E.CONSTANT": 16e6}, 8e6).kernel).state is True
+    again = _narrow(_BYTES | {"LDG.E.U8": 16e6, "LDG.E.CONSTANT": 16e6}, 8e6).kernel
+    assert recorded.outcome("narrow-access", again).state is False

@@ -437,7 +437,7 @@ def _conversion(c: Context) -> float | None:
 
 def _narrow(c: Context) -> float | None:
     """Accesses of 16 bytes in place of narrow ones: memory instructions and their address arithmetic shrink."""
-    lane = c.value("lane_bytes")
+    lane = c.value("stream_lane_bytes")
     if lane is None or lane >= 16:
         return 0.0 if lane is not None else None
     factor = lane / 16

@@ -289,6 +289,43 @@ def _lane_bytes(c: Context) -> float | None:
     return mix.bytes_asked(c.kernel.thread_opcodes, *bases) / n if n else None
 
 
+SUBWORD = 2  # bytes of a lane: a warp's request of 1 or 2 bytes a lane fills a sector or two of a line's four
+STREAM_LEAST, STREAM_MOST = 0.75, 1.5  # most of what crosses from L2, and little of it asked for again
+
+
+def _subword_stream(c: Context) -> bool | None:
+    """Whether loads of 1 or 2 bytes a lane are what crosses from L2, once.
+
+    The lines that their requests span, all 32 lanes counted, are then as many bytes as cross from L2 for loads. The use
+    of a request's sectors would not show that: values that all lanes share (a scale), lanes that skip a load, and the
+    bytes of one pixel in turn lower it, and nothing crosses for them.
+    """
+    if not c.kernel.opcodes:
+        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+        return None
+    spanned = sum(32 * n * mix.access_bytes(op) for op, n in c.kernel.opcodes.items() if _subword_load(op))
+    moved = c.value("load_l2_bytes")
+    if not spanned or moved is None:
+        return None if spanned else False
+    return STREAM_LEAST * moved <= spanned <= STREAM_MOST * moved
+
+
+def _subword_load(opcode: str) -> bool:
+    return opcode.split(".", 1)[0] in {"LDG", "LD"} and mix.access_bytes(opcode) <= SUBWORD
+
+
+def _stream_lane_bytes(c: Context) -> float | None:
+    """Of the loads that stream and of all stores; of all accesses where no narrow loads are known to be the stream."""
+    every = c.value("lane_bytes")
+    if every is None or c.fact("subword_stream") is not True:
+        return every
+    of = {
+        op: n for op, n in c.kernel.thread_opcodes.items() if _subword_load(op) or op.split(".", 1)[0] in {"STG", "ST"}
+    }
+    n = sum(of.values())
+    return sum(count * mix.access_bytes(op) for op, count in of.items()) / n if n else every
+
+
 def _gathered(c: Context) -> float | None:
     if not c.kernel.lines:
         c.miss("source counters (SASS by address)")
@@ -489,6 +526,22 @@ FACTS: tuple[FactDefinition, ...] = (
     ),
     FactDefinition(
         "lane_bytes", "byte", "Average bytes that a lane asks for in a global access.", _lane_bytes, (), "opcodes"
+    ),
+    FactDefinition(
+        "subword_stream",
+        "bool",
+        "Whether what crosses from L2 for loads is asked for once, by loads of 1 or 2 bytes a lane.",
+        _subword_stream,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "stream_lane_bytes",
+        "byte",
+        "Average bytes that a lane asks for in a store, and in a load of what crosses from L2.",
+        _stream_lane_bytes,
+        (),
+        "opcodes",
     ),
     FactDefinition(
         "source_counters", "bool", "Whether the report holds samples and counts by address.", _source_counters
