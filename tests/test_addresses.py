@@ -109,6 +109,22 @@ def test_an_overwritten_register_forgets_what_it_held() -> None:
     assert gathered_share(lines) == 0
 
 
+def test_lanes_under_a_predicate_see_what_was_written_under_it() -> None:
+    listing = (
+        "LDG.E R6, desc[UR4][R2.64]",
+        "@!P0 S2R R6, SR_TID.X",
+        "@!P0 IMAD.WIDE R8, R6, 0x4, R10",
+        "@!P0 STG.E desc[UR4][R8.64], R7",
+    )
+    assert gathered_share(code(*listing)) == 0, "a ballot's word at a thread's place"
+    without = [line.replace("@!P0 STG", "STG").replace("@!P0 IMAD", "IMAD") for line in listing]
+    assert gathered_share(code(*without)) == 1.0, "the other lanes still hold what was loaded"
+    renewed = [*listing[:2], "ISETP.GE.AND P0, PT, R0, R1, PT", *listing[2:]]
+    assert gathered_share(code(*renewed)) == 1.0, "another predicate of the same name"
+    joined = [listing[0], "@P1 BRA 0x30", *listing[1:]]
+    assert gathered_share(code(*joined)) == 1.0, "lanes that jump past the write"
+
+
 def test_a_chain_of_pointers_around_a_loop_is_gathered() -> None:
     lines = code("LDG.E.64 R2, desc[UR4][R2.64]", "ISETP.NE.AND P0, PT, R2, RZ, PT", "@P0 BRA `(.L_x_0)")
     assert gathered_share(lines) == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from diagnose.model import SassLine
@@ -79,33 +80,44 @@ def _with_loaded(lines: Sequence[SassLine]) -> Iterator[tuple[int, Instruction, 
 
     A forward pass marks registers that hold loaded values or results computed from them, with how often the load ran. A
     second pass, the one that is given out, starts from those marks, and joins at the head of a loop what its end had
-    carried (the next address of a list that is followed). The mapping is that before the instruction; it changes.
+    carried (the next address of a list that is followed). The mapping is that before the instruction; it changes. What
+    is written under a predicate leaves the old value to lanes without it, so instructions under the same predicate see
+    the new value's mark alone.
     """
     loaded: dict[str, float] = {}
     carried: dict[int, dict[str, float]] = {}  # address of a loop's head -> marks at the branches back to it
+    joints = {int(match[1], 16) for line in lines if (match := _BRANCH.search(line.text)) is not None}
     for last in (False, True):
+        under: dict[str, dict[str, float]] = {}  # predicate, as written -> marks of what was written under it
         for index, line in enumerate(lines):
             _join(loaded, carried.get(line.pc, {}))
+            if line.pc in joints:
+                under.clear()  # whoever jumps here has not written under the predicate
             instruction = parse(line.text)
             if instruction is None:
                 continue
             executed = _lanes(line)
+            guard = instruction.predicate
+            seen: Mapping[str, float] = ChainMap(under[guard], loaded) if guard in under else loaded
             if last:
-                yield index, instruction, executed, loaded
+                yield index, instruction, executed, seen
             target = _BRANCH.search(line.text) if executed and not last else None
             if target is not None and int(target[1], 16) < line.pc:
                 _join(carried.setdefault(int(target[1], 16), {}), loaded)
-            if instruction.base in _LOADS:
+            if instruction.destinations:
+                fresh = executed if instruction.base in _LOADS else _freshest(seen, instruction.sources)
                 for register in instruction.destinations:
-                    loaded[register] = executed
-            elif instruction.destinations:
-                freshest = _freshest(loaded, instruction.sources)
-                for register in instruction.destinations:
-                    if freshest:
+                    for marks in under.values():
+                        marks.pop(register, None)
+                    under.pop(register, None)
+                    under.pop("!" + register, None)
+                    if fresh:
                         # A value carried around a loop is as fresh as what was last added to it.
-                        loaded[register] = freshest
-                    elif instruction.predicate is None:
+                        loaded[register] = fresh
+                    elif guard is None:
                         loaded.pop(register, None)
+                    if guard is not None:
+                        under.setdefault(guard, {})[register] = fresh
 
 
 def _freshest(loaded: Mapping[str, float], registers: Iterable[str]) -> float:
