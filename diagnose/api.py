@@ -28,9 +28,10 @@ from diagnose.live import Asked, profile_program
 from diagnose.live import Live as Live
 from diagnose.model import Ceiling, KernelProfile, Profile, Scalar
 from diagnose.packfile import nearest
+from diagnose.packs import load_packs
 from diagnose.reader import read_reports
 from diagnose.report import Diagnosed, Document, ReportOptions, architecture, build
-from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, load_packs, metrics_needed, tuner, weights
+from diagnose.rules import CLASSES, SEVERITIES, Pack, Rule, active_rules, metrics_needed, tuner, weights
 from diagnose.sass import mix
 
 Progress = Callable[[str], None]

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, cast
 
 from diagnose.errors import DiagnoseError
 from diagnose.packfile import nearest
-from diagnose.rules import MAX_FACTS, CodeFacts
+from diagnose.packs import MAX_FACTS
+from diagnose.rules import CodeFacts
 
 if TYPE_CHECKING:
     from diagnose.facts.context import Context, FactDefinition

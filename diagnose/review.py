@@ -17,9 +17,10 @@ from diagnose.bars import bar
 from diagnose.bundled import bundled
 from diagnose.errors import DiagnoseError
 from diagnose.model import Profile
+from diagnose.packs import MAX_PACK_BYTES, MAX_RULES
 from diagnose.reader import read_reports
 from diagnose.report_file import is_report_name
-from diagnose.rules import MAX_PACK_BYTES, MAX_RULES, Pack
+from diagnose.rules import Pack
 
 SAMPLE = 12
 MOVED = 0.01  # a smaller change of what is at stake is not told

@@ -24,7 +24,8 @@ from diagnose.packfile import YNode, known_keys
 from diagnose.scope import Scope, read_scope
 
 if TYPE_CHECKING:
-    from diagnose.rules import Expression, Reader
+    from diagnose.rule_file import Reader
+    from diagnose.rules import Expression
 
 KEYS = ("title", "kernel", "arch", "text", "rows")
 ROW_KEYS = ("label", "value")

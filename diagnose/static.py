@@ -27,9 +27,10 @@ from diagnose.errors import EXIT_NOTHING_MEASURED, EXIT_USAGE, DiagnoseError
 from diagnose.gpus import catalogue
 from diagnose.model import Scalar
 from diagnose.packfile import nearest
+from diagnose.packs import load_packs
 from diagnose.problem import declared
 from diagnose.report import Document, evidence, packs_entry
-from diagnose.rules import Pack, Rule, RuleOutcome, active_rules, evaluate, expectation, load_packs, with_thresholds
+from diagnose.rules import Pack, Rule, RuleOutcome, active_rules, evaluate, expectation, with_thresholds
 from diagnose.sass import binary, compatibility, disassemble, elf, migration, names, static_facts, useful
 from diagnose.sass.binary import Binary, Image
 from diagnose.sass.cfg import MMA

@@ -8,7 +8,8 @@ from typing import Any
 
 from diagnose.bundled import bundled
 from diagnose.packfile import YNode, parse_yaml, read_bytes
-from diagnose.rules import TABLE_FILE, Pack, Rule, active_rules
+from diagnose.packs import TABLE_FILE
+from diagnose.rules import Pack, Rule, active_rules
 
 NO_STUDY = "not in this version"
 

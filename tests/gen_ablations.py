@@ -20,9 +20,9 @@ from diagnose.ablate import study as studies
 from diagnose.ablate.document import read
 from diagnose.bundled import bundled
 from diagnose.packfile import parse_yaml, read_bytes
+from diagnose.packs import TABLE_FILE
 from diagnose.render import ablation
 from diagnose.render.markdown import inert
-from diagnose.rules import TABLE_FILE
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "examples" / "studies"

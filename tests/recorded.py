@@ -27,8 +27,9 @@ from diagnose.engine import FactEnv, diagnose_kernel
 from diagnose.facts.context import Context
 from diagnose.gpus.catalogue import ceilings, product
 from diagnose.model import Ceiling, Diagnosis, KernelProfile, Profile, SassLine, Scalar
+from diagnose.packs import load_packs
 from diagnose.reader import read_reports
-from diagnose.rules import Rule, RuleOutcome, active_rules, evaluate, load_packs
+from diagnose.rules import Rule, RuleOutcome, active_rules, evaluate
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "examples" / "reports"

@@ -24,8 +24,9 @@ from diagnose.ablate.conditions import parse
 from diagnose.bundled import bundled
 from diagnose.cli import main
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
+from diagnose.packs import TABLE_FILE
 from diagnose.render import ablation, curve
-from diagnose.rules import TABLE_FILE, active_rules
+from diagnose.rules import active_rules
 
 FAKE_NCU = Path(__file__).parent / "fake_ncu" / "ncu"
 STUDY = """

@@ -18,7 +18,8 @@ from diagnose.engine import CRITICAL, EXPLAINS, FALLBACK, FIRST, MOST, WORTH, co
 from diagnose.errors import DiagnoseError
 from diagnose.gpus.catalogue import architectures
 from diagnose.model import Diagnosis, KernelProfile, SassLine, Scalar
-from diagnose.rules import Rule, load_packs, stakes
+from diagnose.packs import load_packs
+from diagnose.rules import Rule, stakes
 from recorded import rules
 
 H200: dict[str, Scalar] = {

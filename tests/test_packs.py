@@ -37,11 +37,14 @@ from diagnose import (
     sections,
     table,
 )
+from diagnose import packs as packs_module
 from diagnose.errors import DiagnoseError
 from diagnose.model import KernelProfile, Profile, Run
 from diagnose.packfile import YNode, parse_yaml
+from diagnose.packs import load_packs
 from diagnose.render import html, terminal
-from diagnose.rules import RULE_KEYS, Pack, active_rules, load_packs, rule_metrics, tuner
+from diagnose.rule_file import RULE_KEYS
+from diagnose.rules import Pack, active_rules, rule_metrics, tuner
 from diagnose.scope import glob_matches
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -632,9 +635,9 @@ def plain(path: Path) -> object:
 
 def test_the_schemas_accept_every_pack_and_agree_with_the_loader_on_keys(make: Make, tmp_path: Path) -> None:
     pack, facts = schema("pack"), schema("facts")
-    assert tuple(pack["properties"]) == rules.PACK_KEYS  # type: ignore[arg-type]
+    assert tuple(pack["properties"]) == packs_module.PACK_KEYS  # type: ignore[arg-type]
     inner = pack["properties"]
-    assert tuple(inner["reword"]["additionalProperties"]["properties"]) == rules.REWORDABLE  # type: ignore[index]
+    assert tuple(inner["reword"]["additionalProperties"]["properties"]) == packs_module.REWORDABLE  # type: ignore[index]
     assert tuple(inner["sections"]["items"]["properties"]) == sections.KEYS  # type: ignore[index]
     assert inner["sections"]["maxItems"] == sections.MAX_SECTIONS  # type: ignore[index]
     scaffold.create("team/waits", tmp_path / "made")
@@ -692,7 +695,7 @@ _data = st.recursive(
         st.lists(inner, max_size=4),
         st.dictionaries(
             st.one_of(
-                _texts, st.sampled_from([*rules.REWORDABLE, *sections.KEYS, "rule", "set", "unit", "expression"])
+                _texts, st.sampled_from([*packs_module.REWORDABLE, *sections.KEYS, "rule", "set", "unit", "expression"])
             ),
             inner,
             max_size=4,
@@ -736,7 +739,7 @@ def dumped(data: object) -> bytes:
 
 
 @_fuzz
-@given(key=st.sampled_from(rules.PACK_KEYS), value=_data)
+@given(key=st.sampled_from(packs_module.PACK_KEYS), value=_data)
 def test_any_value_in_pack_yaml_loads_or_is_explained(tmp_path: Path, key: str, value: object) -> None:
     loads_or_says_why(frame(tmp_path, "pack.yaml", dumped({"name": "core", "version": "1", key: value})))
 

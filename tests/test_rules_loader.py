@@ -17,23 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import diagnose.packfile
+from diagnose import packs, rule_file
 from diagnose import rules as rules_module
 from diagnose.bundled import bundled
 from diagnose.errors import EXIT_USAGE, DiagnoseError
 from diagnose.expr import OPCODES_METRIC
 from diagnose.packfile import YNode, parse_yaml
-from diagnose.rules import (
-    ValuesEnv,
-    active_rules,
-    evaluate,
-    example_env,
-    expectation,
-    load_packs,
-    metrics_needed,
-    pack_digest,
-    stakes,
-    weights,
-)
+from diagnose.packs import load_packs, pack_digest
+from diagnose.rule_proof import example_env
+from diagnose.rules import ValuesEnv, active_rules, evaluate, expectation, metrics_needed, stakes, weights
 
 CATALOGUE = {
     "hbm.use": "share",
@@ -463,7 +455,7 @@ _yaml_data = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.dictionaries(
-            st.one_of(st.text(max_size=8), st.sampled_from((*rules_module.RULE_KEYS, "all", "base"))), inner, max_size=5
+            st.one_of(st.text(max_size=8), st.sampled_from((*rule_file.RULE_KEYS, "all", "base"))), inner, max_size=5
         ),
     ),
     max_leaves=15,
@@ -471,7 +463,7 @@ _yaml_data = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(key=st.sampled_from(rules_module.RULE_KEYS), value=_yaml_data)
+@given(key=st.sampled_from(rule_file.RULE_KEYS), value=_yaml_data)
 def test_any_value_of_a_key_loads_or_raises_the_one_error(make: Make, key: str, value: Any) -> None:
     text = yaml.dump(a_rule(**{key: value}) if value is not None else a_rule(), Dumper=_NoAliases, sort_keys=False)
     try:
@@ -501,8 +493,8 @@ def test_any_bytes_parse_or_raise_the_one_error(data: bytes) -> None:
 def test_the_schema_and_the_loader_agree_on_keys_and_choices() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     properties = SCHEMA["properties"]
-    assert tuple(properties) == rules_module.RULE_KEYS
-    assert tuple(SCHEMA["required"]) == rules_module.REQUIRED_KEYS
+    assert tuple(properties) == rule_file.RULE_KEYS
+    assert tuple(SCHEMA["required"]) == rule_file.REQUIRED_KEYS
     assert tuple(properties["class"]["enum"]) == rules_module.CLASSES
     assert tuple(properties["severity"]["enum"]) == rules_module.SEVERITIES
     assert tuple(properties["status"]["enum"]) == rules_module.STATUSES
@@ -524,8 +516,8 @@ def test_the_schema_accepts_every_core_rule() -> None:
     validator.validate(a_rule())
     folder = bundled("rules")
     for path in sorted(folder.rglob("*.yaml")):
-        of_studies = path.parent == folder / rules_module.STUDIES_FOLDER  # ablations have a form of their own
-        if path.name not in rules_module.NO_RULES and not of_studies:
+        of_studies = path.parent == folder / packs.STUDIES_FOLDER  # ablations have a form of their own
+        if path.name not in packs.NO_RULES and not of_studies:
             problems = [error.message for error in validator.iter_errors(plain(parse_yaml(path.read_bytes(), path)))]
             assert not problems, f"{path}: {problems}"
 

@@ -17,7 +17,7 @@ from diagnose.bundled import bundled
 from diagnose.collect.kernels import ReferenceKernel, evaluate, load_kernels
 from diagnose.errors import DiagnoseError
 from diagnose.packfile import YNode, nearest, parse_yaml, read_bytes
-from diagnose.rules import STUDIES_FOLDER, TABLE_FILE
+from diagnose.packs import STUDIES_FOLDER, TABLE_FILE
 
 ANALYSES = ("knee", "waves", "crossover")
 ABLATES = ("axis", "variant")
