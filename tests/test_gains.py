@@ -180,3 +180,12 @@ def test_a_scale_beside_each_byte_hides_no_narrow_access() -> None:
     assert recorded.outcome("narrow-access", _narrow(_BYTES | {"LDG.E.CONSTANT": 16e6}, 8e6).kernel).state is True
     again = _narrow(_BYTES | {"LDG.E.U8": 16e6, "LDG.E.CONSTANT": 16e6}, 8e6).kernel
     assert recorded.outcome("narrow-access", again).state is False
+
+
+def test_without_doubles_their_constants_need_no_moves() -> None:
+    full: dict[str, Any] = {"name": "faults/energy-general", "conversions_on_sfu": 0.0, "conversion_share": 0.02}
+    full["software_path_share"] = 0.0
+    literals = _stake("stake_double", **full, double_move_share=0.3, double_function_share=0.0)
+    functions = _stake("stake_double", **full, double_move_share=0.0, double_function_share=0.3)
+    plain = _stake("stake_double", **full, double_move_share=0.0, double_function_share=0.0)
+    assert literals > functions + 0.1 > plain + 0.2, "moves go, half of a function's polynomial, no plain arithmetic"

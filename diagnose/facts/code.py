@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
 from diagnose.sass.addresses import address_arithmetic_share
+from diagnose.sass.doubles import Doubles, doubles
 from diagnose.sass.loaded import double_data, operations_per_load
 from diagnose.sass.polling import past_caches
 from diagnose.sass.products import outer_product
@@ -341,6 +342,20 @@ def _has_double_data(c: Context) -> bool | None:
     return wide > 0 and converted < 0.1 * double
 
 
+def _of_doubles(part: Callable[[Doubles], float]) -> Compute:
+    """Fact function: a part of what double arithmetic costs, as a share of the instructions that the report shows."""
+
+    def compute(c: Context) -> float | None:
+        found = c.cached("doubles", lambda: doubles(c.kernel.lines))
+        shown = sum(line.executed or 0.0 for line in c.kernel.lines)
+        if not isinstance(found, Doubles) or not shown:
+            c.miss("source counters (SASS by address)")
+            return None
+        return part(found) / shown
+
+    return compute
+
+
 def _sfu_conversions(c: Context) -> float | None:
     """Conversions of all instructions on the XU pipe (F2F, F2I, I2F, FRND run there with MUFU)."""
     if not _opcodes(c):
@@ -487,6 +502,22 @@ FACTS: tuple[FactDefinition, ...] = (
         ),
         (),
         "opcodes",
+    ),
+    FactDefinition(
+        "double_move_share",
+        "share",
+        "Moves of double constants and of halves of doubles, of all instructions.",
+        _of_doubles(lambda found: found.moves),
+        ("inst_executed",),
+        "lines",
+    ),
+    FactDefinition(
+        "double_function_share",
+        "share",
+        "DFMA, DADD, DMUL in library functions (exp, log, a division), of all instructions.",
+        _of_doubles(lambda found: found.in_functions),
+        ("inst_executed",),
+        "lines",
     ),
     FactDefinition(
         "sixteen_bit_matrix", "bool", "Whether FFMAs work on unpacked 16-bit data.", _sixteen_bit_matrix, (), "opcodes"

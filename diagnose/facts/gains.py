@@ -395,10 +395,14 @@ FLOAT_BITS, DOUBLE_BITS = 24, 53  # of the mantissas: a polynomial needs about a
 
 
 def _double(c: Context) -> float | None:
-    # The double operations become float ones on a pipe that is 2 to 64 times wider; the conversions between go. Of the
-    # library's double functions (exp, erf, a division) float ones need half the polynomial.
-    functions = (c.value("software_path_share") or 0.0) * (1 - FLOAT_BITS / DOUBLE_BITS)
-    factors = {"fp64": 0.02, "issue": max(0.0, 1 - (c.value("conversion_share") or 0.0) - functions)}
+    """The double operations become float ones on a pipe that is 2 to 64 times wider. What only they need goes:
+    conversions, and the moves of constants and halves. Of the library's double functions float ones need half the
+    polynomial.
+    """
+    moves = c.value("double_move_share") or 0.0
+    software = max(c.value("double_function_share") or 0.0, (c.value("software_path_share") or 0.0) - moves)
+    gone = (c.value("conversion_share") or 0.0) + moves + software * (1 - FLOAT_BITS / DOUBLE_BITS)
+    factors = {"fp64": 0.02, "issue": max(0.0, 1 - gone)}
     conversions = c.value("conversions_on_sfu")
     if conversions:
         factors["sfu"] = 1 - conversions
