@@ -32,6 +32,7 @@ _FORMAT = typer.Option("text", "--format", metavar="|".join(_FORMATS), help="Wha
 _LIST_FORMAT = typer.Option("text", "--format", metavar="text|json", help="What goes to stdout.")
 _RULES = typer.Option([], "--rules", metavar="DIR", help="Adds a pack of rules (repeatable).")
 _CONFIG = typer.Option(None, "--config", metavar="FILE", help="The only configuration read.")
+_LONGEST_S = 2e6  # of a wait, 23 days: poll(2) takes milliseconds in 32 bits
 _CHOICES = {
     "--clock-control": ("none", "base"),
     "--cache-control": ("all", "none"),
@@ -146,7 +147,9 @@ def job(
     replay: str = typer.Option("kernel", "--replay", metavar="MODE", help="kernel, application, range or app-range."),
     graph: str = typer.Option("node", "--graph", metavar="node|graph", help="CUDA graphs by their kernels, or whole."),
     ncu: str = typer.Option(None, "--ncu", metavar="PATH", help="The ncu (else DIAGNOSE_NCU, PATH, CUDA's places)."),
-    timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Stops after S seconds."),
+    timeout: float = typer.Option(
+        None, "--timeout", metavar="S", min=0.001, max=_LONGEST_S, help="Stops after S seconds."
+    ),
     target_output: str = typer.Option(None, "--target-output", metavar="FILE", help="Keeps its output there."),
     redact: bool = typer.Option(False, "--redact", help="Without hosts, user paths, arguments and source text."),
     no_source: bool = typer.Option(False, "--no-source", help="Without source text."),
@@ -522,7 +525,9 @@ def kernels_run(
     block: int = typer.Option(0, "--block", metavar="N", min=0, max=(1 << 24) - 1, help="The block that stamps."),
     html: str = typer.Option(None, "-o", "--output", metavar="FILE", help="Names the HTML (diagnose-timeline.html)."),
     no_html: bool = typer.Option(False, "--no-html", help="Writes no HTML."),
-    timeout: float = typer.Option(600.0, "--timeout", metavar="S", min=0.001, help="Stops it after S seconds."),
+    timeout: float = typer.Option(
+        600.0, "--timeout", metavar="S", min=0.001, max=_LONGEST_S, help="Stops it after S seconds."
+    ),
     form: str = _LIST_FORMAT,
     no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
 ) -> int:
@@ -587,7 +592,9 @@ def static(
     json_file: str = typer.Option(None, "--json", metavar="FILE", help="Also writes the JSON there."),
     kernel: str = typer.Option(None, "-k", "--kernel", metavar="EXPR", help="Only kernels whose name matches."),
     arch: str = _ARCH,
-    timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Limit of each run of nvdisasm."),
+    timeout: float = typer.Option(
+        None, "--timeout", metavar="S", min=0.001, max=_LONGEST_S, help="Limit of each run of nvdisasm."
+    ),
     target: str = typer.Option(None, "--for", metavar="sm_XX", help="Says what a move to that GPU asks for."),
     rules: list[str] = _RULES,
     problem: str = typer.Option(None, "--problem", metavar="SPEC", help="The work, as gemm:4096,4096,4096,bf16."),
@@ -684,7 +691,9 @@ def ablate(
     ),
     budget: float = typer.Option(120.0, "--budget", metavar="S", min=1.0, help="Stops after S seconds."),
     interval: float = typer.Option(1.0, "--interval", metavar="PERCENT", min=0.05, help="Repeats until so narrow."),
-    timeout: float = typer.Option(60.0, "--timeout", metavar="S", min=0.001, help="Limit of one run of the program."),
+    timeout: float = typer.Option(
+        60.0, "--timeout", metavar="S", min=0.001, max=_LONGEST_S, help="Limit of one run of the program."
+    ),
     no_profile: bool = typer.Option(False, "--no-profile", help="Only times: no ncu beside them."),
     ncu: str = typer.Option(None, "--ncu", metavar="PATH", help="The ncu (else DIAGNOSE_NCU, PATH, CUDA's places)."),
     resume: str = typer.Option(None, "--resume", metavar="FILE", help="Goes on with an interrupted study's JSON."),
@@ -756,7 +765,9 @@ def check_races(
         metavar="PATH",
         help="The compute-sanitizer (else DIAGNOSE_SANITIZER, PATH, CUDA's places).",
     ),
-    timeout: float = typer.Option(None, "--timeout", metavar="S", min=0.001, help="Limit of each tool's run."),
+    timeout: float = typer.Option(
+        None, "--timeout", metavar="S", min=0.001, max=_LONGEST_S, help="Limit of each tool's run."
+    ),
     form: str = _LIST_FORMAT,
     no_color: bool = typer.Option(False, "--no-color", help="Text without colours."),
 ) -> int:
@@ -901,6 +912,14 @@ _OF_THE_SYSTEM = {
 }
 
 
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; every failure ends in one `error:` and one `hint:` line. Returns the exit code."""
     from diagnose import output
@@ -932,6 +951,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_USAGE
         if os.environ.get("DIAGNOSE_DEBUG"):
             raise
+        if isinstance(error, FileNotFoundError) and _folder_is_gone():
+            gone = DiagnoseError(
+                "the current folder was deleted", "cd ~    (or another folder, and run it again there)"
+            )
+            output.report_error(gone)
+            return EXIT_USAGE
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         again = "run it again with DIAGNOSE_DEBUG=1 and report the traceback: this is a bug in diagnose"
         output.report_error(DiagnoseError(f"unexpected {what}", again))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +78,10 @@ def _near(word: str, known: Sequence[str]) -> str:
 
 def _unknown(word: str, names: OptionNames) -> DiagnoseError:
     known = [*names.job, *names.verbs]
+    if os.path.lexists(word):
+        return DiagnoseError(
+            f"{word} is taken for an option, because it begins with a dash", f"diagnose {shlex.quote(f'./{word}')}"
+        )
     return DiagnoseError(
         f"there is no option {word}{_near(word, known)}",
         "diagnose --help    (options of a program's own come after the program)",

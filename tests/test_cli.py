@@ -408,6 +408,8 @@ def test_kernel_chooses_and_a_filter_that_matches_nothing_is_an_error(run: Run) 
         (("--useful-flops", "many"), "many"),
         (("--timeout", "soon"), "--timeout"),
         (("--timeout", "-1"), "--timeout"),
+        (("--timeout", "1e400"), "--timeout '1e400': Input should be less"),
+        (("--timeout", "nan"), "--timeout 'nan'"),
         (("--max-launches", "0"), "--max-launches"),
         (("--replay", "kernl"), "did you mean 'kernel'?"),
         (("--facts", "none"), "all"),
@@ -426,6 +428,22 @@ def test_kernel_chooses_and_a_filter_that_matches_nothing_is_an_error(run: Run) 
 def test_wrong_options(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     (tmp_path / "x.ncu-rep").write_bytes(b"NVR\0")
     failed(run("x.ncu-rep", *words), 2, said)
+
+
+def test_a_name_with_a_dash_before_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "-x y.ncu-rep").write_bytes(b"")
+    failed(run("-x y.ncu-rep"), 2, "hint: diagnose './-x y.ncu-rep'")
+    failed(run("./-x y.ncu-rep"), 2, "is empty")
+
+
+@pytest.mark.parametrize("words", [("rules", "list"), ("x.ncu-rep", "--no-html")])
+def test_a_current_folder_that_was_deleted(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "gone").mkdir()
+    script = f'cd "{tmp_path}/gone" && rmdir "{tmp_path}/gone" && exec "$@"'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = ["sh", "-c", script, "sh", *COMMAND, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    failed(done, 2, "the current folder was deleted")
 
 
 def test_unreadable_input(run: Run, tmp_path: Path, plain_report: Path) -> None:
