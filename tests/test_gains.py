@@ -189,3 +189,12 @@ def test_without_doubles_their_constants_need_no_moves() -> None:
     functions = _stake("stake_double", **full, double_move_share=0.0, double_function_share=0.3)
     plain = _stake("stake_double", **full, double_move_share=0.0, double_function_share=0.0)
     assert literals > functions + 0.1 > plain + 0.2, "moves go, half of a function's polynomial, no plain arithmetic"
+
+
+def test_more_warps_cover_no_more_than_they_are() -> None:
+    # Half of the slots are taken: at best twice the loads are on their way.
+    known: dict[str, Any] = {"exposed_load": 0.8, "top_utilization": 0.1}
+    assert _stake("stake_more_warps", occupancy_achieved=0.5, **known) == pytest.approx(0.5)
+    few = _stake("stake_more_warps", occupancy_achieved=0.06, **known)
+    assert few == _stake("stake_load_latency", **known) > 0.8, "sixteen times the warps cover all of it"
+    assert _stake("stake_more_warps", occupancy_achieved=1.0, **known) == 0.0

@@ -283,6 +283,16 @@ def _under_occupied(c: Context) -> Scalar | None:
     return _waited(c, "exposed_long_scoreboard", "exposed_short_scoreboard", "exposed_fixed_latency")
 
 
+def _more_warps(c: Context) -> float | None:
+    """What loads wait for, as far as more resident warps can cover it.
+
+    Little's law: with the same loads a warp and the same latency, loads in flight grow with the warps that are there,
+    and with them the rate. All warp slots taken, they are 1 / occupancy times as many as now.
+    """
+    waiting, there = c.value("stake_load_latency"), c.value("occupancy_achieved")
+    return waiting if waiting is None or there is None else max(0.0, min(waiting, 1 - there))
+
+
 def _legacy_mma(c: Context) -> float | None:
     """Tensor work at wgmma's rate: the pipe's bound falls to 2/3, and ldmatrix traffic of the operands goes with it.
 
@@ -776,6 +786,9 @@ FACTS: tuple[FactDefinition, ...] = (
         _constant,
     ),
     FactDefinition("stake_occupancy", "share", "Time at stake if more warps covered all latencies.", _under_occupied),
+    FactDefinition(
+        "stake_more_warps", "share", "Time at stake if all warp slots were taken to cover loads.", _more_warps
+    ),
     FactDefinition("stake_legacy_mma", "share", "Time at stake on wgmma in place of warp-level mma.", _legacy_mma),
     FactDefinition("stake_legacy_mma_best", "share", "The most that wgmma can bring.", _legacy_mma_best),
     FactDefinition("stake_divergence", "share", "Time at stake with full warps.", _divergence),
