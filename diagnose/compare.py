@@ -580,6 +580,7 @@ def run(
         output.check_json(json_file)
     if html is not None:
         output.check_target(html)
+    output.check_apart({"-o": html, "--json": json_file})
     settings = config.load(config_file)
     options = api.Options(
         rules=(*settings.packs, *rules), disable=settings.disable, all_facts=True, source=False

@@ -193,7 +193,9 @@ def _files(job: Job) -> tuple[Path | None, Path | None]:
         raise DiagnoseError("-o and --no-html exclude each other", "leave one of them out")
     named = _ranked(job, _html_name(job))
     profile = named.with_suffix(".ncu-rep") if job.live else None
-    return free_paths(None if job.no_html else named, profile)
+    html, profile = free_paths(None if job.no_html else named, profile)
+    output.check_apart({"-o": html, "--json": job.json_file, "--target-output": job.target_output})
+    return html, profile
 
 
 def _own_words(job: Job) -> list[str]:

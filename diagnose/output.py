@@ -224,6 +224,16 @@ def check_target(path: Path) -> None:
         check_writable(path.parent)
 
 
+def check_apart(files: Mapping[str, Path | None]) -> None:
+    """Raises where two options (the keys) name one file: the later one would be written over the earlier."""
+    owners: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is None or _is_special(path):
+            continue
+        if (owner := owners.setdefault(path.resolve(), option)) != option:
+            raise DiagnoseError(f"{owner} and {option} both name {path}", f"name another file: {option} {path}.other")
+
+
 def check_json(path: Path) -> None:
     """Raises where no JSON can be written to that name, and where it would replace a file that is something else."""
     check_target(path)

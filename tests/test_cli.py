@@ -430,6 +430,17 @@ def test_wrong_options(run: Run, tmp_path: Path, words: tuple[str, ...], said: s
     failed(run("x.ncu-rep", *words), 2, said)
 
 
+@needs_report
+def test_two_options_with_one_file(run: Run, tmp_path: Path, plain_report: Path) -> None:
+    failed(run(plain_report, "-o", "x", "--json", "./x"), 2, "-o and --json both name x")
+    failed(run("compare", plain_report, plain_report, "-o", "x", "--json", "x"), 2, "-o and --json both name x")
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "x.json").write_text("{}")  # the page takes the next free name
+    assert run(plain_report, "-o", "x.json", "--json", "x.json").returncode == 0
+    assert json.loads((tmp_path / "x.json").read_text())["kernels"]
+    assert (tmp_path / "x-2.json").read_text().startswith("<!doctype html>")
+
+
 def test_a_name_with_a_dash_before_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "-x y.ncu-rep").write_bytes(b"")
     failed(run("-x y.ncu-rep"), 2, "hint: diagnose './-x y.ncu-rep'")
