@@ -194,7 +194,12 @@ def _files(job: Job) -> tuple[Path | None, Path | None]:
     named = _ranked(job, _html_name(job))
     profile = named.with_suffix(".ncu-rep") if job.live else None
     html, profile = free_paths(None if job.no_html else named, profile)
-    output.check_apart({"-o": html, "--json": job.json_file, "--target-output": job.target_output})
+    try:
+        output.check_apart({"-o": html, "--json": job.json_file, "--target-output": job.target_output})
+    except DiagnoseError:
+        if profile is not None:
+            profile.unlink()  # it was reserved, empty
+        raise
     return html, profile
 
 

@@ -79,7 +79,7 @@ def _sizes(spec: str, words: list[str], names: tuple[str, ...]) -> dict[str, flo
     found = {}
     for name, word in zip(names, words, strict=False):
         if not re.fullmatch(r"\d{1,12}", word) or int(word) == 0:
-            raise _fail(spec, f"{name} is {word!r}, not a whole number above 0")
+            raise _fail(spec, f"{name} is {word!r}, not a whole number above 0 of 12 digits at most")
         found[name] = float(word)
     return found
 

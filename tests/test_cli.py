@@ -705,6 +705,11 @@ def test_stdin_reaches_the_target(live: Live) -> None:
     assert (live.folder / "said").read_text() == "typed\n" and "typed" not in done.stderr
 
 
+def test_the_page_and_the_targets_output_are_two_files(live: Live) -> None:
+    failed(live("-o", "x", "--target-output", "x", "true"), 2, "-o and --target-output both name x")
+    assert live.files == []
+
+
 def test_output_that_is_no_text(live: Live) -> None:
     noisy = "import os\nfor n in range(40): os.write(1, bytes(range(128, 256)) * 512)"
     done = live("--format", "json", sys.executable, "-c", noisy, options={"text": False})
