@@ -198,3 +198,14 @@ def test_more_warps_cover_no_more_than_they_are() -> None:
     few = _stake("stake_more_warps", occupancy_achieved=0.06, **known)
     assert few == _stake("stake_load_latency", **known) > 0.8, "sixteen times the warps cover all of it"
     assert _stake("stake_more_warps", occupancy_achieved=1.0, **known) == 0.0
+
+
+def test_tries_of_an_mbarrier_are_waiting_and_no_work() -> None:
+    # Half of the time nothing issues for copies, a fifth goes into tries: with both, only other work is left.
+    known: dict[str, Any] = {"exposed_mbarrier": 0.5, "exposed_copy_group": 0.0, "issue_active": 0.25, "sm_active": 1.0}
+    assert _stake("stake_pipeline", issued_tries=0.0, **known) == pytest.approx(0.5)
+    assert _stake("stake_pipeline", issued_tries=0.2, **known) == pytest.approx(0.7)
+    # Slots full of tries bound nothing; slots full of work leave what they leave.
+    busy = {f"sm__issue_active{_ELAPSED}": 70.0}
+    tried = _stake("stake_pipeline", metrics=busy, issued_tries=0.2, **known)
+    assert tried > _stake("stake_pipeline", metrics=busy, issued_tries=0.0, **known) + 0.2

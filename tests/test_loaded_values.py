@@ -1,5 +1,7 @@
 """What loaded values are used for, loops that poll, and lanes that gather: on code as the compiler writes it."""
 
+from dataclasses import replace
+
 import pytest
 
 import recorded
@@ -7,7 +9,7 @@ from diagnose.engine import diagnose_kernel
 from diagnose.model import SassLine
 from diagnose.sass.addresses import gathered_share
 from diagnose.sass.loaded import double_data, operations_per_load
-from diagnose.sass.polling import polled_waits
+from diagnose.sass.polling import polled_waits, tried_again
 from diagnose.sass.waits import waits
 
 
@@ -129,3 +131,33 @@ def test_one_thread_that_works_while_its_block_waits_is_a_barrier_and_no_diverge
 def test_shuffles_take_turns_of_the_load_store_unit_and_are_no_traffic():
     shuffling, streaming = recorded.context("faults/g-lanes-a"), recorded.context("faults/add-plain")
     assert shuffling.value("shuffles_on_lsu") > 0.9 and streaming.value("shuffles_on_lsu") == 0.0
+
+
+# --- tries of an mbarrier ---
+
+
+def _waiting(*more: tuple[str, float]) -> list[SassLine]:
+    listing = [
+        ("SHF.L.U32 R2, R2, 0x1f, RZ", 10.0),
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R3+URZ], R2", 40.0),
+        ("@P0 BRA 0x40", 40.0),
+        ("@!P0 BRA 0x10", 30.0),
+        ("LDS.128 R8, [R8]", 10.0),
+        *more,
+    ]
+    return [SassLine(16 * at, text, executed) for at, (text, executed) in enumerate(listing)]
+
+
+def test_all_turns_but_the_last_are_tries_again() -> None:
+    # 110 instructions in the loop, of whose 40 turns ten were the last.
+    assert tried_again(_waiting()) == pytest.approx(110 * 30 / 40 / 130)
+
+
+def test_a_loop_that_works_or_tries_nothing_is_no_wait() -> None:
+    working = [replace(line, text="FADD R4, R4, R5") if "@P0" in line.text else line for line in _waiting()]
+    assert tried_again(working) == 0
+    polling = [
+        replace(line, text="LDG.E R2, desc[UR4][R6.64]") if "SYNCS" in line.text else line for line in _waiting()
+    ]
+    assert tried_again(polling) == 0
+    assert tried_again([]) is None

@@ -121,6 +121,24 @@ def _waiting(*facts: str) -> Compute:
     return lambda c: _waited(c, *facts)
 
 
+def _of_copies(*facts: str) -> Compute:
+    """Fact function: waiting for copies, by warps that issue nothing and by those that try their mbarrier again.
+
+    The tries take issue slots and pipes, and go with the wait: they bound nothing.
+    """
+
+    def compute(c: Context) -> float | None:
+        tries, issuing = (
+            c.value("issued_tries") or 0.0,
+            (c.value("issue_active") or 0.0) * (c.value("sm_active") or 1.0),
+        )
+        work = max(0.0, 1 - tries / issuing) if issuing else 1.0
+        left = [limit.utilization * (work if limit.resource in {"issue", "int"} else 1.0) for limit in all_limits(c)]
+        return _waited(c, *facts, "issued_tries", top=max(left, default=None))
+
+    return compute
+
+
 def _load_factors(c: Context) -> dict[str, float] | None:
     """Factors when loads fetch only what was asked for."""
     waste, loads = c.value("load_waste"), c.value("load_l2_bytes")
@@ -751,7 +769,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "stake_pipeline",
         "share",
         "Time at stake without waiting at mbarriers and copy groups.",
-        _waiting("exposed_mbarrier", "exposed_copy_group"),
+        _of_copies("exposed_mbarrier", "exposed_copy_group"),
     ),
     FactDefinition(
         "stake_wgmma_wait", "share", "Time at stake without waiting for wgmma results.", _waiting("exposed_wgmma")
@@ -835,7 +853,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "stake_tma",
         "share",
         "Time at stake if copies were large: waiting for them, and for the thread that issues them.",
-        _waiting("exposed_mbarrier", "exposed_copy_group", "exposed_barrier", "exposed_fixed_latency"),
+        _of_copies("exposed_mbarrier", "exposed_copy_group", "exposed_barrier", "exposed_fixed_latency"),
     ),
     FactDefinition("stake_contention", "share", "Time at stake without contended global atomics.", _contended),
     FactDefinition("stake_padding", "share", "Time at stake without padded Tensor work (declared problem).", _padding),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import KernelProfile, Scalar
-from diagnose.sass.polling import polled_waits
+from diagnose.sass.polling import polled_waits, tried_again
 from diagnose.sass.waits import KINDS, Wait, by_kind, waits
 
 REASONS = (
@@ -210,6 +210,15 @@ def _exposed_polling(c: Context) -> float | None:
     return None if waiting_time is None else waiting_time * polled_waits(c.kernel.lines, kernel_waits(c))
 
 
+def _issued_tries(c: Context) -> float | None:
+    again, issuing = tried_again(c.kernel.lines), c.value("issue_active")
+    if again is None:
+        c.miss("source counters (SASS by address)")
+    if again is None or issuing is None:
+        return None
+    return again * issuing * (c.value("sm_active") or 1.0)
+
+
 _COUNTED = tuple(f"smsp__average_warps_issue_stalled_{r}_per_issue_active.ratio" for r in REASONS)
 
 FACTS: tuple[FactDefinition, ...] = (
@@ -278,6 +287,14 @@ FACTS: tuple[FactDefinition, ...] = (
         "Time without issue in loops that poll a flag, and at the barrier right behind one.",
         _exposed_polling,
         (),
+        "lines",
+    ),
+    FactDefinition(
+        "issued_tries",
+        "share",
+        "Time in which schedulers issued nothing but another try of an mbarrier: waiting, too.",
+        _issued_tries,
+        ("inst_executed",),
         "lines",
     ),
     FactDefinition("exposed_sleeping", "share", "Time without issue asleep.", _exposed_reasons("sleeping")),

@@ -43,6 +43,30 @@ def polled_waits(lines: Sequence[SassLine], found: Sequence[Wait]) -> float:
     return sum(wait.samples for wait in there) / total
 
 
+def tried_again(lines: Sequence[SassLine]) -> float | None:
+    """Share (0..1) of executed instructions that try an mbarrier anew because it was not passed yet.
+
+    These are the turns of short loops around SYNCS…TRYWAIT but the last one of each wait: their number is set by how
+    long the wait is, not by any work. None without executed counts.
+    """
+    ordered = sorted(lines, key=lambda line: line.pc)
+    total = sum(line.executed or 0.0 for line in ordered)
+    if not total:
+        return None
+    index = {line.pc: at for at, line in enumerate(ordered)}
+    again = 0.0
+    for at, line in enumerate(ordered):
+        target = backward_target(line)
+        first = index.get(target) if target is not None else None
+        if first is None or at - first > SHORT_LOOP:
+            continue
+        body = ordered[first : at + 1]
+        turns = body[0].executed or 0.0
+        if turns and any("TRYWAIT" in one.text for one in body) and not any(_works(one) for one in body):
+            again += sum(one.executed or 0.0 for one in body) * min(1.0, (line.executed or 0.0) / turns)
+    return min(1.0, again / total)
+
+
 def _works(line: SassLine) -> bool:
     parsed = parse(line.text)
     if parsed is None or parsed.base in _NO_WORK:
