@@ -137,7 +137,9 @@ def job(
     ),
     deep: bool = typer.Option(False, "--deep", help="Measures all at once, with a time line; takes twice as long."),
     single_pass: bool = typer.Option(False, "--single-pass", help="Replays nothing: for kernels that spin or wait."),
-    stop: bool = typer.Option(False, "--stop", help="Ends the program when what was chosen is profiled."),
+    stop: bool = typer.Option(
+        None, "--stop/--no-stop", help="Ends the program when what was chosen is profiled (if it writes no file)."
+    ),
     resume: list[str] = typer.Option(
         [], "--resume", metavar="REPORT", help="Goes on with the report of an interrupted run (repeatable)."
     ),

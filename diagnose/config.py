@@ -10,7 +10,7 @@ mode = "deep"                   adaptive, deep or single-pass
 survey = "none"
 top = 20
 coverage = 0.9
-stop = true                     ends the program when what was chosen is profiled
+stop = true                     or false, as --stop and --no-stop
 
 [[accept]]                      a finding to live with: see diagnose/accept.py
 finding = "uncoalesced"

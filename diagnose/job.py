@@ -54,7 +54,7 @@ class Job:
     survey: str | None = None
     top: int | None = None
     coverage: float | None = None
-    stop: bool = False
+    stop: bool | None = None
     demangled: bool = False
     nvtx: tuple[str, ...] = ()
     launch_skip: int = 0
@@ -324,7 +324,7 @@ def _profiled(job: Job, settings: config.Config, profile: Path, preparation: _Pr
             survey=job.survey or settings.collect.survey or "auto",
             top=job.top or settings.collect.top or api.Live.top,
             coverage=job.coverage or settings.collect.coverage or api.Live.coverage,
-            stop=job.stop or settings.collect.stop or False,
+            stop=job.stop if job.stop is not None else settings.collect.stop,
             demangled=job.demangled,
             nvtx=job.nvtx,
             skip=job.launch_skip,

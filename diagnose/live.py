@@ -5,7 +5,9 @@ Why so, and what it costs: docs/collection.md. The diagnosis itself is the calle
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,7 @@ from diagnose.collect.clocks import Clocks
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.host import driver_version, gpus
 from diagnose.collect.plan import COLLECTIVES, FINGERPRINT, MetricSet, Plan, Selection, metric_set
-from diagnose.collect.preflight import little_space, resolve_target
+from diagnose.collect.preflight import check_writable, little_space, resolve_target
 from diagnose.collect.process import stdin_can_be_read_again, stdin_put_back
 from diagnose.collect.run import Collected, CollectOptions, collect
 from diagnose.collect.survey import Choice, Configuration, Survey
@@ -42,7 +44,8 @@ class Live:
     """How a program is profiled. `profile` is where the report goes: a free name, or one that `free_paths` reserved.
 
     `mode` is one of plan.MODES, `survey` one of surveying.METHODS. `top` and `coverage` bound what a survey chooses;
-    `stop` ends the program when that is profiled. `resume` names reports of an earlier, incomplete run.
+    `stop` ends the program when that is profiled (None: where `_stops` says that nothing is lost by it). `resume`
+    names reports of an earlier, incomplete run.
     """
 
     profile: Path
@@ -56,7 +59,7 @@ class Live:
     survey: str = "auto"
     top: int = TOP
     coverage: float = COVERAGE
-    stop: bool = False
+    stop: bool | None = None
     demangled: bool = False
     nvtx: tuple[str, ...] = ()
     skip: int = 0
@@ -115,6 +118,8 @@ class _State:
     choice: Choice | None = None
     notes: list[str] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
+    stop_reason: str | None = None  # why the program need not run to its end again
+    shown: bool = False  # whether its output was
     profiled: tuple[Configuration, ...] = ()
 
 
@@ -211,7 +216,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
         if chosen.names:
             expected = _launches_expected(state.survey, chosen.names)
             selection = replace(selection, names=chosen.names)
-            enough = expected if live.stop else None
+            state.stop_reason = _stops(live, state.survey)
+            enough = expected if state.stop_reason else None
     wanted = metric_set(live.mode, asked.metrics, parse_version(version), asked.work_declared or _has_tcgen05())
     plan = Plan(
         metrics=wanted.metrics,
@@ -224,10 +230,16 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
         import_source=asked.source,
         apply_rules=False,
         enough=enough,
+        stop_reason=state.stop_reason or "",
     )
-    collected = _collect(words, live, asked, plan, live.profile, progress)
+    if enough is not None and state.survey is not None:
+        state.shown = _show(state.survey, live)
+    collected = _collect(words, live, asked, plan, live.profile, state, progress)
     if collected.profile is None:
         return collected
+    if collected.target_exit is None and enough is not None and collected.profiled >= enough:
+        assert state.survey is not None  # it said what is enough
+        collected = replace(collected, target_exit=state.survey.target_exit)
     progress(f"profiled {collected.profiled} launches; reading {collected.profile}")
     profile = _read(collected, asked)
     state.runs.append(_run_entry("first", collected))
@@ -275,8 +287,46 @@ def _survey(
     state.choice = _choose(live, selection, found)
 
 
+def _stops(live: Live, found: Survey) -> str | None:
+    """Why the profiled run of a program may end before the program does; None where it may not.
+
+    A program that has run to its end once, well, and that wrote to no disk meanwhile leaves nothing half done when it
+    is stopped: so that is the default where the run is long enough to be worth it.
+    """
+    if live.stop is not None:
+        return "--stop" if live.stop else None
+    ended_well = found.complete and found.target_exit == 0
+    if not ended_well or found.wrote_bytes != 0 or (found.seconds or 0.0) < _STOP_FROM_S:
+        return None
+    return "it ran to its end before and wrote to no disk; --no-stop lets it go on"
+
+
+_STOP_FROM_S = 3.0  # of a shorter program, ending it costs as much as its end
+
+
+def _show(found: Survey, live: Live) -> bool:
+    """Passes on what the program printed in the survey's run, because the profiled run's output will be cut off."""
+    if found.output is None:
+        return False
+    if live.target_output is not None:
+        check_writable(live.target_output.parent)
+        live.target_output.write_bytes(found.output)
+    else:
+        with contextlib.suppress(OSError):
+            sink = os.fdopen(os.dup(2), "wb")
+            with sink:
+                sink.write(found.output)
+    return True
+
+
 def _collect(
-    words: tuple[str, ...], live: Live, asked: Asked, plan: Plan, profile: Path, progress: Progress
+    words: tuple[str, ...],
+    live: Live,
+    asked: Asked,
+    plan: Plan,
+    profile: Path,
+    state: _State,
+    progress: Progress,
 ) -> Collected:
     options = CollectOptions(
         target=words,
@@ -286,6 +336,7 @@ def _collect(
         timeout_s=asked.timeout_s,
         given_s=asked.given_s,
         target_output=live.target_output,
+        show_output=not state.shown,
     )
     with stdin_put_back():
         return collect(options, progress)
@@ -343,7 +394,7 @@ def _not_chosen(choice: Choice, found: Survey, live: Live) -> list[str]:
 def _ran_on(live: Live, collected: Collected, expected: int) -> list[str]:
     """What --stop would have saved, where that is worth saying."""
     rest, whole = collected.rest_s, collected.seconds
-    if live.stop or not expected or collected.profiled < expected or rest is None or whole is None:
+    if live.stop is not None or not expected or collected.profiled < expected or rest is None or whole is None:
         return []
     if rest < max(_WORTH_SAYING_S, _WORTH_SAYING * whole):
         return []
@@ -406,12 +457,13 @@ def _second_run(
         graph=live.graph,
         import_source=False,
         apply_rules=False,
-        enough=len(open_kernels) if live.stop else None,
+        enough=len(open_kernels) if state.stop_reason else None,
+        stop_reason=state.stop_reason or "",
     )
     progress(f"second run: {len(metrics)} more metrics decide what limits {names}")
     place = _free(live.profile.with_name(f"{live.profile.stem}-more{live.profile.suffix}"))
     try:
-        collected = _collect(words, live, asked, plan, place, progress)
+        collected = _collect(words, live, asked, plan, place, state, progress)
     except DiagnoseError as error:
         return profile, [f"the second run measured nothing: {error.message}"]
     if collected.profile is None:
@@ -541,6 +593,7 @@ def _document(live: Live, state: _State) -> dict[str, Any]:
         "top": live.top,
         "coverage": live.coverage,
         "clocks": asdict(found.clocks) if found.clocks is not None else None,
+        "wrote_bytes": found.wrote_bytes,
     }
     rest = sorted((one for one in found.configurations if one.key not in done), key=lambda one: -one.total_us)
     entry["left_out"] = [

@@ -7,6 +7,7 @@ what `ncu` measured.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from diagnose.collect import survey as counting
 from diagnose.collect import surveying
 from diagnose.collect.host import Gpu
 from diagnose.collect.plan import DEFERRED
+from diagnose.collect.process import written_bytes
 from diagnose.collect.run import Collected
 from diagnose.errors import EXIT_INTERRUPTED, EXIT_NOTHING_MEASURED, DiagnoseError
 from diagnose.join import join, resumed
@@ -51,6 +53,7 @@ class World:
         self.record = folder / "commands"
         self.reports: dict[str, Sequence[KernelProfile]] = {}
         self.sleep_in_survey = 0
+        self.in_survey = ""  # what else the program does in that run
         self.rows = [
             replace(one, launches=10 * (n + 1), total_us=one.total_us * 10 * (n + 1))
             for n, one in enumerate(counting.of_profile(Profile((), kernels())))
@@ -83,7 +86,7 @@ class World:
             f"#!{sys.executable}\nimport os, sys, time\nfrom pathlib import Path\n"
             "folder = os.environ.get('DIAGNOSE_SURVEY')\n"
             f"if folder:\n    Path(folder, '1.tsv').write_text({text!r})\n"
-            f"    time.sleep({self.sleep_in_survey})\n    sys.exit(0)\n{body}\n"
+            f"    time.sleep({self.sleep_in_survey})\n    {self.in_survey}\n    sys.exit(0)\n{body}\n"
         )
         path.chmod(0o755)
         return str(path)
@@ -408,7 +411,62 @@ def test_a_damaged_survey_beside_a_report_is_an_error(world: World) -> None:
 def test_stop_ends_the_program_when_all_chosen_launches_are_profiled(world: World) -> None:
     result = world(body="time.sleep(60)", stop=True)
     assert any("(--stop)" in line for line in result.document["warnings"])
-    assert result.collected is not None and result.collected.target_exit is None
+    assert result.collected is not None and result.collected.target_exit == 0  # that of the survey's run
+
+
+@pytest.fixture
+def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_STOP_FROM_S", 0.0)
+
+
+needs_accounts = pytest.mark.skipif(
+    written_bytes(os.getpid()) is None or not os.access("/dev/shm", os.W_OK), reason="no account of what is written"
+)
+
+
+@needs_accounts
+def test_a_program_that_wrote_nothing_ends_when_all_is_profiled(
+    world: World, long_enough: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its output is that of the run to its end, once."""
+    world.in_survey = "print('step 1'); print('the result is 7', flush=True)"
+    result = world(body="print('step 1', flush=True); time.sleep(60); print('the result is 7')")
+    assert any("wrote to no disk; --no-stop lets it go on" in line for line in result.document["warnings"])
+    assert result.document["runs"][0]["target_exit"] == 0
+    assert result.document["collection"]["survey"]["wrote_bytes"] == 0
+    assert capfd.readouterr().err == "step 1\nthe result is 7\n"
+
+
+@needs_accounts
+def test_the_output_of_a_program_that_is_stopped_goes_where_it_should(world: World, long_enough: None) -> None:
+    world.in_survey = "print('the result is 7', flush=True)"
+    world(body="print('cut', flush=True); time.sleep(60)", target_output=world.folder / "output.txt")
+    assert (world.folder / "output.txt").read_text() == "the result is 7\n"
+
+
+@needs_accounts
+@pytest.mark.parametrize(
+    ("in_survey", "settings"),
+    [
+        ("Path('result.bin').write_bytes(b'7')", {}),
+        ("os.system('echo 7 > result.txt')", {}),  # by a child
+        ("sys.exit(4)", {}),
+        ("pass", {"stop": False}),
+    ],
+)
+def test_a_program_whose_end_may_matter_runs_to_it(
+    world: World, long_enough: None, in_survey: str, settings: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    world.in_survey = in_survey
+    result = world(body="time.sleep(0.5)\nprint('the end', flush=True)\nsys.exit(3)", **settings)
+    assert result.collected is not None and result.collected.target_exit == 3
+    assert capfd.readouterr().err == "the end\n"
+
+
+@needs_accounts
+def test_a_short_program_runs_to_its_end(world: World) -> None:
+    result = world(body="sys.exit(3)")
+    assert result.collected is not None and result.collected.target_exit == 3
 
 
 def test_what_stop_would_have_saved_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -66,6 +67,24 @@ def kill_tree(pid: int) -> None:
     for one in tree(pid):
         with contextlib.suppress(OSError):
             os.kill(one, signal.SIGKILL)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; its status and its accounts stay until somebody waits for it."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def written_bytes(pid: int) -> int | None:
+    """Bytes that a process, and the children that it waited for, have caused to be written to disks: of files, and of
+    folders that they changed. Pipes, terminals and file systems in memory do not count. None where Linux's account
+    (proc(5), `write_bytes`) cannot be read.
+    """
+    try:
+        account = Path(f"/proc/{pid}/io").read_text("utf-8")
+    except OSError:
+        return None
+    match = re.search(r"^write_bytes: (\d+)$", account, re.MULTILINE)
+    return int(match.group(1)) if match else None
 
 
 def pump(source: BinaryIO, sink: int | None, tail: deque[bytes]) -> None:

@@ -34,7 +34,8 @@ _STOCK_SECTIONS = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 class CollectOptions:
     """What to run and how long. `profile` is where the report goes: a free name, or one reserved by `free_paths`.
 
-    `timeout_s` is what is left here of the time that the user gave, `given_s` (the same where it is None).
+    `timeout_s` is what is left here of the time that the user gave, `given_s` (the same where it is None). Without
+    `show_output` what the target prints is dropped.
     """
 
     target: tuple[str, ...]
@@ -46,6 +47,7 @@ class CollectOptions:
     stall_s: float = 300.0
     grace_s: float = 60.0
     target_output: Path | None = None
+    show_output: bool = True
 
     @property
     def limit(self) -> float:
@@ -181,7 +183,7 @@ def _watch(
             _interrupt_ncu(process.pid)
         elif options.plan.enough is not None and log.parsed.profiled >= options.plan.enough:
             capped = True
-            progress(f"stopped: all {log.parsed.profiled} chosen launches are profiled (--stop)")
+            progress(f"stopped: all {log.parsed.profiled} chosen launches are profiled ({options.plan.stop_reason})")
             _interrupt_ncu(process.pid)
         elif log.parsed.replaying is not None and now - last_progress > _patience(log.parsed, options):
             stalled = log.parsed.replaying
@@ -201,8 +203,8 @@ def _execute(
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
     with contextlib.ExitStack() as stack:
-        sink = 2
-        if options.target_output is not None:
+        sink = 2 if options.show_output else None
+        if options.target_output is not None and options.show_output:
             sink = stack.enter_context(options.target_output.open("wb", buffering=0)).fileno()
         stack.enter_context(interrupts.caught())
         try:
@@ -262,7 +264,8 @@ def _left_out(plan: Plan, version: str | None, profiled: int, capped: bool) -> t
     if plan.selection.window or plan.selection.nvtx or plan.selection.devices or plan.selection.process:
         lines.append(f"launches that the filters leave out: {plan.selection.in_words()}")
     if plan.enough is not None and capped and profiled >= plan.enough:
-        lines.append("the rest of the program, which was stopped when the chosen launches were profiled (--stop)")
+        why = plan.stop_reason
+        lines.append(f"the rest of the program, which was stopped when the chosen launches were profiled ({why})")
     elif profiled >= plan.selection.most:
         stopped = ": the program was stopped there" if capped else ""
         option = (

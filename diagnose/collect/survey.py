@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ class Configuration:
 @dataclass(frozen=True)
 class Survey:
     """All launches of one run of a program. `complete` is False where it was stopped or records were lost; `clocks` is
-    what the GPU's clock and power did meanwhile, where they were sampled long enough.
+    what the GPU's clock and power did meanwhile, where they were sampled long enough. `wrote_bytes` is what the program
+    wrote to disks, `output` what it printed, where this run was the program as it is: else None.
     """
 
     method: str
@@ -61,6 +62,8 @@ class Survey:
     target_exit: int | None = None
     notes: tuple[str, ...] = ()
     clocks: Clocks | None = None
+    wrote_bytes: int | None = None
+    output: bytes | None = field(default=None, repr=False)
 
     @property
     def launches(self) -> int:
@@ -285,7 +288,8 @@ def counted(profile: Profile, survey: Survey) -> tuple[Profile, tuple[Configurat
 
 def to_json(survey: Survey) -> str:
     """The survey as JSON."""
-    return json.dumps({"diagnose_survey": 1, **asdict(survey)}, indent=1)
+    kept = {key: value for key, value in asdict(survey).items() if key != "output"}
+    return json.dumps({"diagnose_survey": 1, **kept}, indent=1)
 
 
 def from_json(text: str) -> Survey:
@@ -306,6 +310,7 @@ def from_json(text: str) -> Survey:
             target_exit=data["target_exit"],
             notes=tuple(map(str, data["notes"])),
             clocks=Clocks(**{**seen, "reasons": tuple(seen["reasons"])}) if (seen := data.get("clocks")) else None,
+            wrote_bytes=data.get("wrote_bytes"),
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no survey of diagnose: {error}") from None

@@ -31,14 +31,15 @@ from diagnose.collect.host import gpus
 from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.process import (
     POLL_S,
-    TAIL_CHUNKS,
     Interrupts,
+    has_ended,
     kill_tree,
     pump,
     stdin_can_be_read_again,
     stdin_is_terminal,
     stdin_put_back,
     tree,
+    written_bytes,
 )
 from diagnose.collect.run import CollectOptions, collect
 from diagnose.collect.survey import Survey
@@ -50,6 +51,8 @@ METHODS = ("auto", "cupti", "nsys", "ncu", "none")
 NCU_LAUNCHES = 5000
 _SOURCE = Path(__file__).with_name("cupti_survey.cpp")
 _BUILD_S = 60.0
+_MEMORY = "/dev/shm"
+_MOST_OUTPUT = 16 << 20  # bytes of what a program prints: the end of a longer text is kept
 _EXPORT_S = 300.0  # nsys turns its own format into a database: some seconds a million records
 _NSYS_PLACES = ("/opt/nvidia/nsight-systems/*/bin/nsys", "/usr/local/cuda*/bin/nsys")
 
@@ -236,18 +239,18 @@ def find_nsys() -> Path | None:
 @dataclass(frozen=True)
 class _Ran:
     status: int
-    tail: str
+    output: bytes
     seconds: float
     timed_out: bool
+    wrote_bytes: int | None
 
 
 def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[str, str]) -> _Ran:
-    """Runs the command with our stdin; what it prints is dropped, since the profiling run prints it again."""
-    tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
+    """Runs the command with our stdin. What it prints is kept and not shown: as a rule the profiled run shows it."""
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
     began = time.monotonic()
-    with interrupts.caught(), stdin_put_back():
+    with tempfile.TemporaryFile() as printed, interrupts.caught(), stdin_put_back():
         try:
             process = subprocess.Popen(
                 list(command),
@@ -261,28 +264,34 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
                 f"{command[0]} cannot be started: {error.strerror or error}", "diagnose doctor"
             ) from None
         assert process.stdout is not None
-        passing = threading.Thread(target=pump, args=(process.stdout, None, tail), daemon=True)
+        passing = threading.Thread(target=pump, args=(process.stdout, printed.fileno(), deque(maxlen=1)), daemon=True)
         passing.start()
-        timed_out = _wait(process, options, interrupts, own_group)
+        timed_out, wrote = _wait(process, options, interrupts, own_group)
+        seconds = time.monotonic() - began
         passing.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - _MOST_OUTPUT))
+        output = printed.read()
     if interrupts.count:
         raise Interrupted
-    text = b"".join(tail).decode("utf-8", "replace")
-    return _Ran(process.returncode, text, time.monotonic() - began, timed_out)
+    return _Ran(process.returncode, output, seconds, timed_out, wrote)
 
 
-def _wait(process: subprocess.Popen[bytes], options: SurveyOptions, interrupts: Interrupts, own_group: bool) -> bool:
-    """Waits for the end; asks for it at a time-out or an interrupt, and forces it after the grace. Timed out?"""
+def _wait(
+    process: subprocess.Popen[bytes], options: SurveyOptions, interrupts: Interrupts, own_group: bool
+) -> tuple[bool, int | None]:
+    """Waits for the end; asks for it at a time-out or an interrupt, and forces it after the grace.
+
+    Returns whether the time was out, and what the program wrote to disks.
+    """
     began = time.monotonic()
     stop_by: float | None = None
     timed_out = False
-    while process.poll() is None:
+    while not has_ended(process.pid):
         time.sleep(POLL_S)
         now = time.monotonic()
         if stop_by is not None:
             if now > stop_by or interrupts.count > 1:
                 kill_tree(process.pid)
-                process.wait()
             continue
         timed_out = options.timeout_s is not None and now - began > options.timeout_s
         if timed_out or interrupts.count:
@@ -291,12 +300,19 @@ def _wait(process: subprocess.Popen[bytes], options: SurveyOptions, interrupts: 
                 for pid in tree(process.pid):
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGINT)
-    return timed_out
+    wrote = written_bytes(process.pid)
+    process.wait()
+    return timed_out, wrote
+
+
+def _in_memory() -> str | None:
+    """A folder whose files are no disk's: what the survey itself writes must not count as the program's."""
+    return _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
 
 
 def _by_cupti(options: SurveyOptions, progress: Callable[[str], None]) -> Survey:
     library = build_injection()
-    with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
+    with tempfile.TemporaryDirectory(prefix="diagnose-", dir=_in_memory()) as folder:
         # Only this run is the program as it is: nothing is replayed, and the GPU gets as warm as it does.
         with clocks.sampling() as log:
             ran = _run(options.target, options, {"CUDA_INJECTION64_PATH": str(library), "DIAGNOSE_SURVEY": folder})
@@ -305,7 +321,8 @@ def _by_cupti(options: SurveyOptions, progress: Callable[[str], None]) -> Survey
     if not complete and rows and not ran.timed_out:
         notes.append("a process of the program ended without its last records: the counts are too low")
     seen = clocks.read(log)
-    return Survey("cupti", rows, ran.seconds, complete and not ran.timed_out, ran.status, tuple(notes), seen)
+    complete = complete and not ran.timed_out
+    return Survey("cupti", rows, ran.seconds, complete, ran.status, tuple(notes), seen, ran.wrote_bytes, ran.output)
 
 
 def _by_nsys(options: SurveyOptions, progress: Callable[[str], None]) -> Survey:
