@@ -204,6 +204,13 @@ def _bytes(c: Context, factor: float, *groups: Sequence[str]) -> float | None:
     return sum(found) if found else None
 
 
+def _shared_busy(c: Context) -> float | None:
+    """Wavefronts of shared memory a cycle, of one: what is known where loads and stores were not counted apart."""
+    moved = c.kernel.number("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
+    cycles = c.kernel.number("l1tex__cycles_elapsed.sum")
+    return rounded(min(1.0, moved / cycles)) if moved is not None and cycles else None
+
+
 def memory(c: Context) -> list[Part]:
     """Traffic and hit rates by level, from the SM outwards."""
 
@@ -225,7 +232,7 @@ def memory(c: Context) -> list[Part]:
     read, written = (_bytes(c, WAVEFRONT, [f"{shared}_{way}.sum"]) for way in ("ld", "st"))
     rows = [
         row("l1", loaded, stored, "l1_hit_rate", "l1"),
-        row("shared", read, written, None, None),
+        {**row("shared", read, written, None, None), "utilization": _shared_busy(c) if read is None else None},
         row(
             "l2",
             _bytes(c, _SECTOR, ["lts__t_sectors_op_read.sum", "lts__t_sectors_srcunit_tex_op_read.sum"]),

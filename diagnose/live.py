@@ -293,6 +293,8 @@ def _stops(live: Live, found: Survey) -> str | None:
     A program that has run to its end once, well, and that wrote to no disk meanwhile leaves nothing half done when it
     is stopped: so that is the default where the run is long enough to be worth it.
     """
+    if live.replay != "kernel":  # application replay needs whole runs: one for each pass
+        return None
     if live.stop is not None:
         return "--stop" if live.stop else None
     ended_well = found.complete and found.target_exit == 0

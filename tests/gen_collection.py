@@ -29,7 +29,7 @@ _TITLES = {
     "reduction-vectorised": "`kernel:reduction/vectorised`",
     "attention-decode": "`kernel:attention/decode`",
 }
-_COLUMNS = ("default", "stop", "deep", "single-pass")
+_COLUMNS = ("default", "no-stop", "deep", "single-pass")
 
 
 def _seconds(row: Mapping[str, Any] | None) -> str:
@@ -59,7 +59,7 @@ def programs(data: Mapping[str, Any]) -> str:
     lines = [
         f"{data['gpu']}, driver {data['driver']}, ncu {data['ncu']}, {data['date']}; wall seconds of whole commands.",
         "",
-        "| program | alone | `ncu --set full` | diagnose | of full | `--stop` | `--deep` | `--single-pass` |",
+        "| program | alone | `ncu --set full` | diagnose | of full | `--no-stop` | `--deep` | `--single-pass` |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, row in data["programs"].items():

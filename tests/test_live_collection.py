@@ -452,6 +452,7 @@ def test_the_output_of_a_program_that_is_stopped_goes_where_it_should(world: Wor
         ("os.system('echo 7 > result.txt')", {}),  # by a child
         ("sys.exit(4)", {}),
         ("pass", {"stop": False}),
+        ("pass", {"replay": "application"}),
     ],
 )
 def test_a_program_whose_end_may_matter_runs_to_it(

@@ -464,7 +464,9 @@ def _conversion(c: Context) -> float | None:
     if share > 0.2 and (c.value("integer_share") or 0.0) >= share:
         without = max(0.0, 1 - 2 * share)
         return removed(c, {"sfu": 1 - on_sfu, "issue": without, "int": without})
-    return removed(c, {"sfu": 1 - on_sfu})
+    # No trick makes a double of a float: sums that stay float for a while are converted once, and the slots go too.
+    total, wide = sum(c.kernel.opcodes.values()), c.value("double_conversions") or 0.0
+    return removed(c, {"sfu": 1 - on_sfu, "issue": 1 - wide / total if total else 1.0})
 
 
 def _narrow(c: Context) -> float | None:

@@ -376,7 +376,7 @@ def main() -> int:
         subprocess.run([*build, str(folder / "empty.cu"), "-o", str(folder / "empty")], check=True)
         found["programs"]["empty"] = program(run, str(ncu), "empty", ["./empty"], {"default": []})
     if "loop" in only:
-        modes = {"default": [], "deep": ["--deep"], "single-pass": ["--single-pass"], "stop": ["--stop"]}
+        modes = {"default": [], "deep": ["--deep"], "single-pass": ["--single-pass"], "no-stop": ["--no-stop"]}
         found["programs"]["loop"] = program(run, str(ncu), "loop", LOOP, modes)
     if "torch" in only and run.left() > 90:
         if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
