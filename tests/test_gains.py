@@ -209,3 +209,19 @@ def test_tries_of_an_mbarrier_are_waiting_and_no_work() -> None:
     busy = {f"sm__issue_active{_ELAPSED}": 70.0}
     tried = _stake("stake_pipeline", metrics=busy, issued_tries=0.2, **known)
     assert tried > _stake("stake_pipeline", metrics=busy, issued_tries=0.0, **known) + 0.2
+
+
+def test_conversions_to_double_free_their_issue_slots_and_others_do_not() -> None:
+    kernel = recorded.profile("faults/scales-typed")  # XU at 0.94, issue at 0.70
+
+    def stake(of: str) -> float:
+        opcodes = {of: 20.0, "FFMA": 80.0}
+        value = recorded.context_of(recorded.changed(kernel, opcodes=opcodes), {"integer_share": 0.0}).value(
+            "stake_conversion"
+        )
+        assert value is not None
+        return value
+
+    # Next is the scheduler: with all of its slots where an integer trick converts, less a fifth where nothing does.
+    assert stake("F2I.NTZ") == pytest.approx(1 - 0.70 / 0.95, abs=0.01)
+    assert stake("F2F.F64.F32") == pytest.approx(1 - 0.8 * 0.70 / 0.95, abs=0.01)
