@@ -225,3 +225,14 @@ def test_conversions_to_double_free_their_issue_slots_and_others_do_not() -> Non
     # Next is the scheduler: with all of its slots where an integer trick converts, less a fifth where nothing does.
     assert stake("F2I.NTZ") == pytest.approx(1 - 0.70 / 0.95, abs=0.01)
     assert stake("F2F.F64.F32") == pytest.approx(1 - 0.8 * 0.70 / 0.95, abs=0.01)
+
+
+def test_waiting_for_wgmma_holds_the_product_itself() -> None:
+    known: dict[str, Any] = {"exposed_wgmma": 0.5, "sm_active": 1.0, "top_utilization": 0.4}
+    assert _stake("stake_wgmma_covered", tensor_utilization=0.4, **known) == pytest.approx(0.5)
+    # Half of the time stays if the rest covers the products, nine tenths if the two follow each other.
+    assert _stake("stake_wgmma_wait", tensor_utilization=0.4, **known) == pytest.approx(1 - (0.5 * 0.9) ** 0.5)
+    # Short products leave latency alone; where the pipe works all through the wait, only covering it helps.
+    assert _stake("stake_wgmma_wait", tensor_utilization=0.0, **known) == pytest.approx(0.5)
+    assert _stake("stake_wgmma_wait", tensor_utilization=0.5, **known) == pytest.approx(1 - 0.5**0.5)
+    assert _stake("stake_wgmma_wait", **{**known, "exposed_wgmma": 0.0}, tensor_utilization=0.4) == 0.0

@@ -22,7 +22,7 @@ from diagnose import limits
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.facts.memory import HOST_WRITES
 from diagnose.facts.pipes import all_limits, competing
-from diagnose.facts.work import counted_tensor
+from diagnose.facts.work import issued_tensor
 from diagnose.model import Scalar
 from diagnose.sass import mix
 
@@ -137,6 +137,18 @@ def _of_copies(*facts: str) -> Compute:
         return _waited(c, *facts, "issued_tries", top=max(left, default=None))
 
     return compute
+
+
+def _wgmma_wait(c: Context) -> float | None:
+    """Waiting for wgmma is in part the product itself, which stays.
+
+    With more products a wait, at least the latency around each goes: the rest of the kernel and the Tensor work follow
+    each other. At most the rest covers the Tensor work. What remains is expected at the geometric mean of both.
+    """
+    waiting, tensor = c.value("stake_wgmma_covered"), c.value("tensor_utilization")
+    if not waiting or tensor is None:
+        return waiting
+    return 1 - math.sqrt((1 - waiting) * min(1.0, 1 - waiting + tensor))
 
 
 def _load_factors(c: Context) -> dict[str, float] | None:
@@ -690,10 +702,10 @@ _TENSOR_SOURCES = ("bf16_dst_fp32", "fp16", "fp64", "fp8_sparsity_off", "fp8_spa
 
 
 def _issued_tensor_flops(c: Context) -> float | None:
-    counted = counted_tensor(c)
-    if counted is None:
+    issued = issued_tensor(c)
+    if issued is None:
         c.miss("sm__ops_path_tensor_src_*.sum")
-    return counted
+    return issued
 
 
 FACTS: tuple[FactDefinition, ...] = (
@@ -774,7 +786,13 @@ FACTS: tuple[FactDefinition, ...] = (
         _of_copies("exposed_mbarrier", "exposed_copy_group"),
     ),
     FactDefinition(
-        "stake_wgmma_wait", "share", "Time at stake without waiting for wgmma results.", _waiting("exposed_wgmma")
+        "stake_wgmma_covered",
+        "share",
+        "Time at stake if other work covered all waiting for wgmma.",
+        _waiting("exposed_wgmma"),
+    ),
+    FactDefinition(
+        "stake_wgmma_wait", "share", "Time at stake with several products for each wait for wgmma.", _wgmma_wait
     ),
     FactDefinition(
         "stake_atomics", "share", "Time at stake without waiting for global atomics.", _waiting("exposed_global_atomic")
