@@ -404,6 +404,7 @@ def test_kernel_chooses_and_a_filter_that_matches_nothing_is_an_error(run: Run) 
     [
         (("--format", "xml"), "text, json"),
         (("--problem", "gemm:1,2"), "K missing"),
+        (("--problem", "gemm:9999999999999,1,1"), "12 digits at most"),
         (("--problem", "sort:5"), "sort"),
         (("--useful-flops", "many"), "many"),
         (("--timeout", "soon"), "--timeout"),
