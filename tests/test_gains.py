@@ -236,3 +236,16 @@ def test_waiting_for_wgmma_holds_the_product_itself() -> None:
     assert _stake("stake_wgmma_wait", tensor_utilization=0.0, **known) == pytest.approx(0.5)
     assert _stake("stake_wgmma_wait", tensor_utilization=0.5, **known) == pytest.approx(1 - 0.5**0.5)
     assert _stake("stake_wgmma_wait", **{**known, "exposed_wgmma": 0.0}, tensor_utilization=0.4) == 0.0
+
+
+def test_what_completes_sectors_is_counted_once() -> None:
+    # Loads ask for 1 of 8 GB; of the other reads 3 complete sectors; 4 GB are written for 1: 2 of 12 GB stay.
+    gb = 1e9
+    known: dict[str, Any] = {
+        "load_waste": 0.875, "store_waste": 0.875, "load_bytes_asked": gb, "store_bytes_asked": gb,
+        "hbm_read_bytes": 8 * gb, "hbm_write_bytes": 4 * gb, "hbm_bytes": 12 * gb, "write_fill_bytes": 3 * gb,
+    }  # fmt: skip
+    # The kernel fills HBM now, and would with what is left; twice taken off, nothing would be.
+    assert 1 - _stake("stake_uncoalesced", "faults/interleave-planes", **known) == pytest.approx(
+        2 / 12 / 0.95, rel=0.01
+    )

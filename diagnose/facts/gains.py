@@ -178,9 +178,18 @@ def _uncoalesced(c: Context) -> float | None:
         # Both directions of one access pattern (a transpose through L2) count once each on the resource they use.
         factors["l2"] = max(0.0, factors["l2"] + store["l2"] - 1)
         factors["l1"] = max(0.0, factors["l1"] + store["l1"] - 1)
-        factors["hbm"] = max(0.0, factors.get("hbm", 1.0) + store.get("hbm", 1.0) - 1)
+        # What completes partly written sectors is read beyond what loads asked for: both hold it, and it goes once.
+        twice = _filled(c) if "hbm" in factors and "hbm" in store else 0.0
+        factors["hbm"] = max(0.0, factors.get("hbm", 1.0) + store.get("hbm", 1.0) - 1 + twice)
     of_l2 = _whole_lines(c, factors["l2"], 1 - (c.value("load_waste") or 0.0))
     return removed(c, {**factors, "l2": of_l2}) if of_l2 is not None else None
+
+
+def _filled(c: Context) -> float:
+    """Bytes read to complete sectors, as far as they exceed what loads asked for, of all bytes at device memory."""
+    fill, read, asked = c.value("write_fill_bytes"), c.value("hbm_read_bytes"), c.value("load_bytes_asked")
+    hbm = c.value("hbm_bytes")
+    return min(fill, max(0.0, read - asked)) / hbm if fill and read is not None and asked is not None and hbm else 0.0
 
 
 def _whole_lines(c: Context, sectors: float, loaded: float) -> float | None:
