@@ -137,13 +137,19 @@ def admits(selection: Selection, one: Configuration) -> bool:
     return one.name == selection.kernel
 
 
-def _choose(live: Live, selection: Selection, found: Survey) -> Choice:
+def _check_expression(kernel: str | None) -> None:
+    if kernel is None or not kernel.startswith("regex:"):
+        return
     try:
-        admitted = [admits(selection, one) for one in found.configurations]
+        re.compile(kernel.removeprefix("regex:"))
     except re.error as error:
         raise DiagnoseError(
-            f"--kernel {selection.kernel!r} is no regular expression: {error}", "diagnose --kernel NAME …"
+            f"--kernel {kernel!r} is no regular expression: {error}", "diagnose --kernel NAME …"
         ) from None
+
+
+def _choose(live: Live, selection: Selection, found: Survey) -> Choice:
+    admitted = [admits(selection, one) for one in found.configurations]
     if not any(admitted):
         raise _nothing_matches(selection, found)
     choice = counting.choose(found.configurations, min(live.top, live.max_launches), live.coverage, admitted)
@@ -189,6 +195,7 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     nothing was measured.
     """
     words = resolve_target(target)
+    _check_expression(asked.kernel)  # before anything runs
     ncu = find_ncu(asked.ncu)
     version = ncu_version(ncu) if ncu else None
     kept = _kept(live, asked, progress) if live.resume else None
@@ -218,7 +225,9 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
             selection = replace(selection, names=chosen.names)
             state.stop_reason = _stops(live, state.survey)
             enough = expected if state.stop_reason else None
-    wanted = metric_set(live.mode, asked.metrics, parse_version(version), asked.work_declared or _has_tcgen05())
+    # Padding is judged by issued Tensor operations: executed opcodes tell them, but not of whole graphs and ranges.
+    without_code = asked.work_declared and (live.graph == "graph" or live.replay in ("range", "app-range"))
+    wanted = metric_set(live.mode, asked.metrics, parse_version(version), without_code or _has_tcgen05())
     plan = Plan(
         metrics=wanted.metrics,
         sections=wanted.sections,

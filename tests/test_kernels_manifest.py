@@ -373,7 +373,12 @@ def test_a_program_that_fails(root: Path, nvcc: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FAKE_PROGRAM", "echo 'common.cuh:9: no CUDA-capable device is detected' >&2; exit 1")
     with pytest.raises(DiagnoseError, match=r"status 1 without a result: common\.cuh:9: no CUDA-capable") as raised:
         run_kernel(naive)
-    assert raised.value.exit_code == EXIT_NOTHING_MEASURED
+    assert raised.value.exit_code == EXIT_NOTHING_MEASURED and "diagnose doctor" in raised.value.hint
+    (root / "common.cuh").write_text("// a second key")
+    monkeypatch.setenv("FAKE_PROGRAM", "echo 'error: --m must be between 1 and 65536' >&2; exit 1")
+    with pytest.raises(DiagnoseError, match=r"without a result: --m must be between 1 and 65536") as raised:
+        run_kernel(naive)
+    assert "diagnose kernels list shows them" in raised.value.hint
     (root / "common.cuh").write_text("// another key")
     monkeypatch.setenv("FAKE_PROGRAM", "exec sleep 30")
     with pytest.raises(DiagnoseError, match=r"did not end within 0\.3 s"):

@@ -99,7 +99,8 @@ class World:
         (self.folder / "scenario.json").write_text(json.dumps(played))
         self.monkeypatch.setenv("FAKE_NCU_SCENARIO", str(self.folder / "scenario.json"))
         chosen = {"profile": self.folder / "out.ncu-rep", **settings}
-        options = Options(kernel=kernel, ncu=str(FAKE), timeout_s=chosen.pop("timeout_s", None))
+        useful = chosen.pop("useful_flops", None)
+        options = Options(kernel=kernel, ncu=str(FAKE), timeout_s=chosen.pop("timeout_s", None), useful_flops=useful)
         found = api.diagnose_program([self.program(body)], Live(**chosen), options, self.told.append)
         assert isinstance(found, Result)
         return found
@@ -196,9 +197,12 @@ def test_a_filter_that_matches_nothing_fails_before_profiling(world: World) -> N
     assert not world.commands and not (world.folder / "out.ncu-rep").exists()
 
 
-def test_a_bad_expression_is_an_error(world: World) -> None:
+@pytest.mark.parametrize("survey", ["auto", "none"])
+def test_a_bad_expression_is_an_error_before_anything_runs(world: World, survey: str) -> None:
+    world.in_survey = "Path('ran').touch()"
     with pytest.raises(DiagnoseError, match="is no regular expression"):
-        world(kernel="regex:(")
+        world(kernel="regex:(", survey=survey)
+    assert not world.commands and not (world.folder / "ran").exists()
 
 
 def test_a_name_chooses_all_its_instances_and_no_other_kernel(world: World) -> None:
@@ -281,7 +285,7 @@ def test_what_no_run_measures_is_not_asked_for() -> None:
     deferred = tuple(name for name in api.live_metrics(api.load_rules(Options())) if DEFERRED.fullmatch(name))
     ask = api.asker(api.load_rules(Options()))
     gemm = recorded.read(recorded.SHARED / "h200-gemm.ncu-rep.xz").kernels[0]
-    bare = without(gemm, DEFERRED.fullmatch)
+    bare = replace(without(gemm, DEFERRED.fullmatch), opcodes={}, thread_opcodes={})
     doubted = replace(ask(bare, {}).diagnosis, verdict=replace(ask(bare, {}).diagnosis.verdict, confidence="low"))
     assert any("sm__ops_path_tensor_src_*.sum" in one.missing for one in doubted.not_evaluated)
     assert live.open_metrics(bare, lambda _: doubted, deferred) == ()
@@ -293,6 +297,12 @@ def test_tensor_operations_of_tcgen05_are_counted_at_once(
 ) -> None:
     monkeypatch.setattr(live, "gpus", lambda: (Gpu("a GPU", "580", capability, False),))
     world()
+    assert ("sm__ops_path_tensor_src_fp16.sum" in world.commands[0]) == measured
+
+
+@pytest.mark.parametrize(("graph", "measured"), [("node", False), ("graph", True)])
+def test_declared_work_needs_tensor_counters_only_without_opcodes(world: World, graph: str, measured: bool) -> None:
+    world(graph=graph, useful_flops="1e9", survey="none")
     assert ("sm__ops_path_tensor_src_fp16.sum" in world.commands[0]) == measured
 
 

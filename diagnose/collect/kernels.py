@@ -489,7 +489,10 @@ def run_kernel(
         raise DiagnoseError(
             f"{kernel.name} exited with status {done.returncode} without a result"
             + (f": {said[-1].removeprefix('error: ')}" if said else ""),
-            "diagnose doctor    (shows GPU and driver)",
+            # The programs say `error: …` of arguments that they refuse, and a file and line of CUDA's errors.
+            f"diagnose kernels run {kernel.name}    (with its own parameters; diagnose kernels list shows them)"
+            if said and said[-1].startswith("error: ")
+            else "diagnose doctor    (shows GPU and driver)",
             EXIT_NOTHING_MEASURED,
         )
     return result
