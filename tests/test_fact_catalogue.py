@@ -145,8 +145,6 @@ def test_without_its_metrics_a_fact_is_unknown_or_comes_from_another(fact: str, 
     if after.value is None:
         assert after.missing, f"{fact} is unknown and names nothing"
     elif not isinstance(before, bool | str) and before and fact not in ALWAYS:
-        if fact == "issued_tensor_flops" and after.value == 0:
-            pytest.xfail(READS_ZERO[fact])
         assert after.value != 0, f"{fact} was {before} and reads 0 without {CATALOGUE[fact].needs}"
 
 
@@ -160,7 +158,6 @@ READS_ZERO = {
     "stake_contention": "one of its reasons unknown counts as none",
     "stake_instruction_fetch": "follows exposed_instruction_fetch_stall",
     "cycles_per_load": "follows stall_long_scoreboard",
-    "issued_tensor_flops": "a source type that the report lacks counts as no operations",
 }
 
 

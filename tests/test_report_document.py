@@ -270,6 +270,7 @@ def test_operations_agree_with_ncus_own_counters(gemm: KernelProfile) -> None:
         ("QGMMA.64x144x32.F32.E4M3.E4M3", ("fp8-wgmma", "fp8", 147456)),
         ("IMMA.16832.S8.S8", ("int-mma", "int8", 8192)),
         ("DMMA.884", ("fp64-mma", "fp64", 512)),
+        ("DMMA.16x8x4", ("fp64-mma", "fp64", 1024)),
         ("FFMA", None),
     ],
 )

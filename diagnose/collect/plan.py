@@ -97,8 +97,8 @@ class MetricSet:
 def metric_set(mode: str, wanted: Sequence[str], version: Version, tensor_counters: bool = False) -> MetricSet:
     """The set of a mode, from the metrics that the rules in force read (`wanted`).
 
-    `tensor_counters`: Tensor operations are measured at once: with declared work, because padding is judged by those
-    that were issued, and on GPUs with tcgen05, whose opcodes do not tell the shape.
+    `tensor_counters`: Tensor operations are measured at once, where opcodes do not tell them: on GPUs with tcgen05,
+    whose opcodes do not hold the shape, and with declared work of whole graphs and ranges, which have no opcodes.
     """
     if mode == "single-pass":
         return MetricSet(SINGLE_PASS, LAUNCH_SECTIONS[:1])

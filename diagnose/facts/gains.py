@@ -683,14 +683,18 @@ def _contended(c: Context) -> float | None:
 
 
 def _shared_atomics(c: Context) -> float | None:
-    """Replays of atomics fill L1 and go; waiting for them is the least. A private copy is still written and added up,
-    and the loops that retry go: half of the issue slots, and a fifth of the time in L1, stay.
+    """Replays of atomics fill L1 and go; waiting for them is the least. A private copy is still written and added up: a
+    fifth of the time in L1 stays, and half of the issue slots.
+
+    Loops of compare and swap show how much of both is repetition: with it they go down to one turn a value.
     """
     waiting = _waited(c, "exposed_shared_atomic")
     l1 = c.value("l1_utilization")
     if l1 is None or not l1:
         return waiting
-    after = max(c.value("hbm_utilization") or 0.0, (c.value("issue_utilization") or 0.0) * 0.5, 0.2)
+    once = 1 - (c.value("retried_swaps") or 0.0)
+    issue = (c.value("issue_utilization") or 0.0) * min(0.5, once)
+    after = max(c.value("hbm_utilization") or 0.0, issue, min(0.2, l1 * once))
     by_work = max(0.0, 1 - after / min(l1, ACHIEVABLE)) if l1 > after else 0.0
     return max(by_work, waiting or 0.0)
 
