@@ -249,3 +249,14 @@ def test_what_completes_sectors_is_counted_once() -> None:
     assert 1 - _stake("stake_uncoalesced", "faults/interleave-planes", **known) == pytest.approx(
         2 / 12 / 0.95, rel=0.01
     )
+
+
+def test_swaps_go_down_to_one_a_value() -> None:
+    known: dict[str, Any] = {
+        "l1_utilization": 0.95, "hbm_utilization": 0.02, "issue_utilization": 0.3, "exposed_shared_atomic": 0.1,
+    }  # fmt: skip
+    assert _stake("stake_shared_atomics", retried_swaps=0.0, **known) == pytest.approx(1 - 0.2 / 0.95)
+    assert _stake("stake_shared_atomics", retried_swaps=0.9, **known) == pytest.approx(1 - 0.1)
+    # Memory bounds them both alike.
+    known["hbm_utilization"] = 0.5
+    assert _stake("stake_shared_atomics", retried_swaps=0.9, **known) == pytest.approx(1 - 0.5 / 0.95)

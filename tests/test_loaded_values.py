@@ -9,7 +9,7 @@ from diagnose.engine import diagnose_kernel
 from diagnose.model import SassLine
 from diagnose.sass.addresses import gathered_share
 from diagnose.sass.loaded import double_data, operations_per_load
-from diagnose.sass.polling import polled_waits, tried_again
+from diagnose.sass.polling import polled_waits, swapped_again, tried_again
 from diagnose.sass.waits import waits
 
 
@@ -161,3 +161,25 @@ def test_a_loop_that_works_or_tries_nothing_is_no_wait() -> None:
     ]
     assert tried_again(polling) == 0
     assert tried_again([]) is None
+
+
+def test_swaps_count_again_for_all_turns_but_one_a_value():
+    loop = [
+        ("IMAD R4, R0, 0x4, R1", 5.0),
+        ("LDS R8, [R4]", 50.0),
+        ("FADD R9, R8, R3", 50.0),
+        ("ATOMS.CAST.SPIN R9, [R4], R8, R9", 50.0),
+        ("ISETP.EQ.U32.AND P0, PT, R9, 0x1, PT", 50.0),
+        ("@!P0 BRA 0x10", 50.0),
+    ]
+    lines = [SassLine(16 * at, text, executed) for at, (text, executed) in enumerate(loop)]
+    assert swapped_again(lines) == pytest.approx(250 * 45 / 50 / 255)
+    assert tried_again(lines) == 0
+    # Around the loop of swaps goes one over values: its turns are no repetition.
+    around = [*lines, SassLine(16 * len(lines), "@!P1 BRA 0x0", 5.0)]
+    assert swapped_again(around) == pytest.approx(250 * 45 / 50 / 260)
+    # An atomic that the hardware adds has no loop, and a loop over values with one in it repeats nothing.
+    native = [
+        replace(line, text=line.text.replace("ATOMS.CAST.SPIN R9, [R4], R8", "ATOMS.ADD RZ, [R4]")) for line in lines
+    ]
+    assert swapped_again(native) == 0

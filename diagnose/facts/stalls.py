@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import KernelProfile, Scalar
-from diagnose.sass.polling import polled_waits, tried_again
+from diagnose.sass.polling import polled_waits, swapped_again, tried_again
 from diagnose.sass.waits import KINDS, Wait, by_kind, waits
 
 REASONS = (
@@ -219,6 +219,13 @@ def _issued_tries(c: Context) -> float | None:
     return again * issuing * (c.value("sm_active") or 1.0)
 
 
+def _swapped_again(c: Context) -> float | None:
+    again = swapped_again(c.kernel.lines)
+    if again is None:
+        c.miss("source counters (SASS by address)")
+    return again
+
+
 _COUNTED = tuple(f"smsp__average_warps_issue_stalled_{r}_per_issue_active.ratio" for r in REASONS)
 
 FACTS: tuple[FactDefinition, ...] = (
@@ -294,6 +301,14 @@ FACTS: tuple[FactDefinition, ...] = (
         "share",
         "Time in which schedulers issued nothing but another try of an mbarrier: waiting, too.",
         _issued_tries,
+        ("inst_executed",),
+        "lines",
+    ),
+    FactDefinition(
+        "retried_swaps",
+        "share",
+        "Instructions that compare and swap in shared memory again, of all.",
+        _swapped_again,
         ("inst_executed",),
         "lines",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from diagnose.model import SassLine
 from diagnose.sass.executed import SHORT_LOOP, backward_target
@@ -46,9 +46,24 @@ def polled_waits(lines: Sequence[SassLine], found: Sequence[Wait]) -> float:
 def tried_again(lines: Sequence[SassLine]) -> float | None:
     """Share (0..1) of executed instructions that try an mbarrier anew because it was not passed yet.
 
-    These are the turns of short loops around SYNCS…TRYWAIT but the last one of each wait: their number is set by how
-    long the wait is, not by any work. None without executed counts.
+    Their number is set by how long the wait is, not by any work. None without executed counts.
     """
+
+    def waits(body: Sequence[SassLine]) -> bool:
+        return any("TRYWAIT" in line.text for line in body) and not any(_works(line) for line in body)
+
+    return _again(lines, waits)
+
+
+def swapped_again(lines: Sequence[SassLine]) -> float | None:
+    """Share (0..1) of executed instructions that compare and swap in shared memory anew, because another thread came
+    between. None without executed counts.
+    """
+    return _again(lines, lambda body: any("ATOMS.CAS" in line.text for line in body))
+
+
+def _again(lines: Sequence[SassLine], tries: Callable[[Sequence[SassLine]], bool]) -> float | None:
+    """Share of executed instructions in short loops of that kind, without a turn for each time one is entered."""
     ordered = sorted(lines, key=lambda line: line.pc)
     total = sum(line.executed or 0.0 for line in ordered)
     if not total:
@@ -61,9 +76,13 @@ def tried_again(lines: Sequence[SassLine]) -> float | None:
         if first is None or at - first > SHORT_LOOP:
             continue
         body = ordered[first : at + 1]
+        if any((inner := backward_target(other)) is not None and inner >= body[0].pc for other in body[:-1]):
+            continue  # a loop around one that tries
         turns = body[0].executed or 0.0
-        if turns and any("TRYWAIT" in one.text for one in body) and not any(_works(one) for one in body):
-            again += sum(one.executed or 0.0 for one in body) * min(1.0, (line.executed or 0.0) / turns)
+        # Entered by what comes before; where the loop is left from its middle, its closing branch runs less often, too.
+        entered = max(ordered[first - 1].executed or 0.0 if first else 0.0, turns - (line.executed or 0.0))
+        if turns > entered and tries(body):
+            again += sum(one.executed or 0.0 for one in body) * (1 - entered / turns)
     return min(1.0, again / total)
 
 
