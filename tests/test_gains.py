@@ -260,3 +260,20 @@ def test_swaps_go_down_to_one_a_value() -> None:
     # Memory bounds them both alike.
     known["hbm_utilization"] = 0.5
     assert _stake("stake_shared_atomics", retried_swaps=0.9, **known) == pytest.approx(1 - 0.5 / 0.95)
+
+
+def test_fp8_goes_down_to_its_own_products() -> None:
+    kernel = recorded.profile("faults/bytes-by-warp")  # issue 0.58, Tensor 0.49, L1 0.44
+    unpacking = {"HMMA.16816.F32": 20.0, "F2FP.F16.E4M3.UNPACK_B": 40.0, "FADD": 40.0, "LDSM.16.M88.4": 10.0}
+
+    def stake(opcodes: dict[str, float], metrics: dict[str, Any] | None = None) -> float:
+        value = recorded.context_of(recorded.changed(kernel, metrics, opcodes=opcodes)).value("stake_fp8_native")
+        assert value is not None
+        return value
+
+    # Nothing but what the emulation needs: half of L1's use is the next bound. Where as much else is issued, that is.
+    assert stake(unpacking) > stake({**unpacking, "LOP3.LUT": 110.0}) + 0.05 > 0.4
+    # Sums that are no products' own stay.
+    assert stake({**unpacking, "FADD": 150.0}) < stake(unpacking)
+    # HBM at its limit leaves nothing.
+    assert stake(unpacking, {f"gpu__dram_throughput{_ELAPSED}": 95.0}) < 0.05

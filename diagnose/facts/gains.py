@@ -349,6 +349,26 @@ def _legacy_mma_best(c: Context) -> float | None:
     return removed_at_best(c, {"tensor": MMA_OF_WGMMA, "l1": 0.5, "lsu": 0.5, "issue": 0.5, "int": 0.5})
 
 
+def _fp8_native(c: Context) -> float | None:
+    """FP8 as the hardware multiplies it: at twice the 16-bit rate, on sm_90 twice that of wgmma.
+
+    Unpacking goes, and so do the instructions that feed warp-level mma one fragment at a time: with FP8 as HMMA two
+    additions an HMMA (the compiler sums in float behind each), ldmatrix, and the HMMA themselves.
+    """
+    total = sum(c.kernel.opcodes.values())
+    if not total:
+        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+        return None
+    multiplied = mix.count(c.kernel.opcodes, "HMMA")
+    unpacked = mix.count(c.kernel.opcodes, "F2FP.F16.E4M3.UNPACK_B", "F2FP.F16.E5M2.UNPACK_B")
+    added = min(2 * multiplied, mix.count(c.kernel.opcodes, "FADD"))
+    gone = (unpacked + multiplied + added + mix.count(c.kernel.opcodes, "LDSM")) / total
+    tensor = (MMA_OF_WGMMA if c.arch == 90 else 1.0) / 2
+    # Shared memory is read by the Tensor pipe itself, as for legacy-mma; unpacking runs beside integers.
+    factors = {"tensor": tensor, "issue": 1 - gone, "int": 1 - gone, "fp32": 1 - gone, "l1": 0.5, "lsu": 0.5}
+    return removed(c, factors)
+
+
 WARP = 32
 
 SERIAL_LANES = 0.25  # an average instruction has fewer than 8 of 32 lanes: most of them belong to one thread or a few
@@ -839,6 +859,14 @@ FACTS: tuple[FactDefinition, ...] = (
     FactDefinition("stake_occupancy", "share", "Time at stake if more warps covered all latencies.", _under_occupied),
     FactDefinition(
         "stake_more_warps", "share", "Time at stake if all warp slots were taken to cover loads.", _more_warps
+    ),
+    FactDefinition(
+        "stake_fp8_native",
+        "share",
+        "Time at stake if FP8 were multiplied as FP8.",
+        _fp8_native,
+        (),
+        "opcodes",
     ),
     FactDefinition("stake_legacy_mma", "share", "Time at stake on wgmma in place of warp-level mma.", _legacy_mma),
     FactDefinition("stake_legacy_mma_best", "share", "The most that wgmma can bring.", _legacy_mma_best),
