@@ -277,3 +277,20 @@ def test_fp8_goes_down_to_its_own_products() -> None:
     assert stake({**unpacking, "FADD": 150.0}) < stake(unpacking)
     # HBM at its limit leaves nothing.
     assert stake(unpacking, {f"gpu__dram_throughput{_ELAPSED}": 95.0}) < 0.05
+
+
+def test_products_on_tensor_cores_go_down_to_their_operands() -> None:
+    name = "faults/product-outer"  # issue 0.80, L1 0.72, FMA pipe 0.71: bf16 that lies in shared memory as float
+    as_float, as_it_is = (
+        _stake("stake_tensor_cores", name),
+        _stake("stake_tensor_cores", name, sixteen_bit_matrix=False),
+    )
+    assert as_float > as_it_is + 0.1 > 0.5, "twice the bytes of 16-bit data in shared memory"
+    # Where the pipe multiplies doubles, twice its rate is what DMMA has; data that L2 cannot bring faster bound both.
+    kernel = recorded.profile(name)
+    doubles = {f"sm__pipe_fp64_cycles_active{_ELAPSED}": 90.0, f"sm__pipe_fma_cycles_active{_ELAPSED}": 0.0}
+    doubles |= {f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}": 0.0, f"sm__inst_executed_pipe_fma{_ELAPSED}": 0.0}
+    context = recorded.context_of(recorded.changed(kernel, doubles, opcodes={"DFMA": 80.0, "LDS.128": 20.0}))
+    share = context.value("stake_tensor_cores")
+    assert share is not None and 0.45 < share < 0.55
+    assert _stake("stake_tensor_cores", name, {f"lts__t_sectors{_ELAPSED}": 90.0}) < 0.1

@@ -369,6 +369,25 @@ def _fp8_native(c: Context) -> float | None:
     return removed(c, factors)
 
 
+_TENSOR_RATES: Mapping[str, float] = {"fp64": 2.0, "fp32": 8.0}
+"""Tensor Cores over the pipe that multiplies now: FP64 by data sheet (H200: 67 and 34 TFLOP/s), 16 bit 8 at least."""
+
+
+def _tensor_cores(c: Context) -> float | None:
+    """Matrix work as MMA: products leave their pipe and their issue slots (one HMMA for 64 FFMA of a warp).
+
+    Its fragments hold each operand once a warp where an outer product has a copy in each lane: half of what shared
+    memory delivers, as for legacy-mma, and half of that again where 16-bit data lie there as floats.
+    """
+    products, total = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA"), sum(c.kernel.opcodes.values())
+    if not total:
+        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+        return None
+    operands = 0.25 if c.fact("sixteen_bit_matrix") is True else 0.5
+    factors = {name: 1 / rate for name, rate in _TENSOR_RATES.items()}
+    return removed(c, {**factors, "issue": 1 - products / total, "l1": operands, "lsu": operands})
+
+
 WARP = 32
 
 SERIAL_LANES = 0.25  # an average instruction has fewer than 8 of 32 lanes: most of them belong to one thread or a few
@@ -868,6 +887,7 @@ FACTS: tuple[FactDefinition, ...] = (
         (),
         "opcodes",
     ),
+    FactDefinition("stake_tensor_cores", "share", "Time at stake if products were MMA.", _tensor_cores, (), "opcodes"),
     FactDefinition("stake_legacy_mma", "share", "Time at stake on wgmma in place of warp-level mma.", _legacy_mma),
     FactDefinition("stake_legacy_mma_best", "share", "The most that wgmma can bring.", _legacy_mma_best),
     FactDefinition("stake_divergence", "share", "Time at stake with full warps.", _divergence),
