@@ -112,10 +112,6 @@ def main() -> int:
     ncu = str(find_ncu(None))
     metrics = list(live_metrics(load_rules(Options())))
     core = [m for m in metrics if not DEFERRED.fullmatch(m)]
-    dropped = re.compile(
-        r"bank_conflicts|data_bank_|shared_op_(ld|st)|xbar2l1tex_read_sectors\.avg|global_op_ld\.sum|lsuin"
-    )
-    least = [m for m in core if not dropped.search(m)]
     plain = ["--clock-control", "none"]
     sets = {
         "`gpu__time_duration.sum`": ["--metrics", "gpu__time_duration.sum"],
@@ -127,10 +123,6 @@ def main() -> int:
         "opcodes": ["--metrics", OPCODES],
         "hardware counters, all that rules name": ["--metrics", ",".join(metrics)],
         "hardware counters, without the deferred": ["--metrics", ",".join(core)],
-        "hardware counters, the fewest that keep the verdicts": ["--metrics", ",".join(least)],
-        "the fewest, and by address, opcodes, samples by name": [
-            "--metrics", ",".join([*least, BY_ADDRESS, OPCODES, SAMPLED])
-        ],
         "without the deferred, and by address, opcodes, samples by name": [
             "--section", "LaunchStats", "--section", "Occupancy", "--metrics", ",".join([*core, *CODE_METRICS])
         ],
