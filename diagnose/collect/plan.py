@@ -56,7 +56,7 @@ DEFERRED = re.compile(
     r"|l1tex__data_bank_(?:reads|writes)\..*"  # 1: the data pipe's wavefronts are never fewer
     r"|l1tex__m_xbar2l1tex_read_sectors\.avg\..*"  # 1: what L2 returns is counted at L2, too
     r"|l1tex__data_pipe_lsu_wavefronts_mem_shared_op_(?:ld|st)\.sum"  # 1: for display; the total decides
-    r"|l1tex__lsuin_requests\..*"  # a counter of the full pass: beyond the LSU's own only with wgmma, at most 0.23 busy
+    r"|l1tex__lsuin_requests\..*"  # a counter of the full pass: above the LSU's own only with wgmma, at most 0.30
 )
 # What fits one pass on sm_80, 86, 89, 90, 100 and 120 by CUPTI's host API, the most telling first.
 SINGLE_PASS = (
