@@ -48,7 +48,7 @@ MOST_NAME_BYTES = 100_000
 
 MODES = ("adaptive", "deep", "single-pass")
 # Left for a second run, for the kernels whose open rules need them (passes on sm_90; all together 13 of 19). The last
-# four stand beside another part of the same unit that is as busy or busier: of 466 kernels no finding needs them.
+# four stand beside a counter of the same part: of 466 kernels none loses a finding without them.
 DEFERRED = re.compile(
     r"smsp__average_warps_issue_stalled_\w+_per_issue_active\.ratio"  # 6: the sampled stalls say the same, if any
     r"|sm__ops_path_tensor_\w+\.sum"  # 6: counted from opcodes otherwise; see metric_set
