@@ -294,3 +294,30 @@ def test_products_on_tensor_cores_go_down_to_their_operands() -> None:
     share = context.value("stake_tensor_cores")
     assert share is not None and 0.45 < share < 0.55
     assert _stake("stake_tensor_cores", name, {f"lts__t_sectors{_ELAPSED}": 90.0}) < 0.1
+
+
+_REDUCED = {
+    "I2F.F64.S64": 1.0,
+    "F2F.F32.F64": 1.0,
+    "DMUL": 1.0,
+    "STL": 7.0,
+    "LDL": 3.0,
+    "IMAD.WIDE.U32": 6.0,
+    "FFMA": 241.0,
+}
+
+
+def test_sines_of_large_arguments_hold_the_local_memory_of_their_reduction() -> None:
+    def asked(opcodes: dict[str, float]) -> Any:
+        kernel = recorded.profile("faults/tally-private")  # L2 full of local memory
+        return recorded.context_of(recorded.changed(kernel, opcodes=opcodes))
+
+    reduced = asked(_REDUCED)
+    assert reduced.value("local_of_reductions") == 1.0
+    assert reduced.value("software_path_share") == pytest.approx(130 / 260)
+    assert reduced.value("stake_software_path") > 0.3 and reduced.value("stake_local_array") == 0.0
+    # An array beside it, or a double made of 64 bits for another reason: the local memory is the code's own.
+    both = asked({**_REDUCED, "STL": 70.0})
+    assert both.value("local_of_reductions") == pytest.approx(0.1) and both.value("stake_local_array") > 0.3
+    own = asked({**_REDUCED, "STL": 3.0})
+    assert own.value("local_of_reductions") == 0.0 and own.value("software_path_share") == 0.0

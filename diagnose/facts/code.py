@@ -194,7 +194,9 @@ _SEQUENCES: Mapping[str, tuple[float, float]] = {
     "call": (30.0, 4.5),
     "float division": (10.0, 2.0),
     "double division": (15.0, 2.0),
+    "large argument": (130.0, 6.0),
 }
+_LARGE_STORES = 7  # words of the product with 2/pi that the reduction of a large argument keeps in local memory
 _CALLED_KEPT = 0.15  # of a called routine: 64-bit division executes 70 to 100, by a reciprocal 10 to 15
 
 
@@ -205,6 +207,7 @@ def _software_paths(c: Context) -> tuple[float, float]:
       two ISETP.GE.U32 each; division by a constant has the IMAD.HI and a shift, and no corrections;
     - pow, exp of large ranges, sin and cos reduce their range with F2I.NTZ or FRND around 40 instructions of
       polynomial;
+    - sin and cos of arguments beyond 105,615 multiply by 2/pi word by word, in local memory (Payne and Hanek);
     - IEEE float division checks its operands (FCHK), double division and square root start from RCP64H or RSQ64H;
     - 64-bit division and slow paths are calls: what their routines executed where source counters show it, else an
       estimate for each call.
@@ -223,9 +226,25 @@ def _software_paths(c: Context) -> tuple[float, float]:
         "call": mix.count(c.kernel.opcodes, "CALL.REL") if called is None else 0.0,
         "float division": mix.count(c.kernel.opcodes, "FCHK"),
         "double division": mix.count(c.kernel.opcodes, "MUFU.RCP64H", "MUFU.RSQ64H"),
+        "large argument": _large_arguments(c.kernel.opcodes),
     }
     executed = sum(n * _SEQUENCES[name][0] for name, n in counts.items()) + (called or 0.0)
     return executed, sum(n * _SEQUENCES[name][1] for name, n in counts.items()) + _CALLED_KEPT * (called or 0.0)
+
+
+def _large_arguments(opcodes: Mapping[str, float]) -> float:
+    """Reductions of large arguments: each ends with 64 bits made a double, scaled and made a float, and has stored its
+    words before. 0 where other code converts so.
+    """
+    ended = min(mix.count(opcodes, "I2F.F64.S64"), mix.count(opcodes, "F2F.F32.F64"), mix.count(opcodes, "DMUL"))
+    return ended if mix.count(opcodes, "STL") >= _LARGE_STORES * ended else 0.0
+
+
+def _local_of_reductions(c: Context) -> float | None:
+    if not _opcodes(c):
+        return None
+    stores = mix.count(c.kernel.opcodes, "STL")
+    return min(1.0, _LARGE_STORES * _large_arguments(c.kernel.opcodes) / stores) if stores else 0.0
 
 
 def _software_path(c: Context) -> float | None:
@@ -552,6 +571,14 @@ FACTS: tuple[FactDefinition, ...] = (
         "share",
         "Instructions that multiplications by a reciprocal and fast intrinsics would take in place of those.",
         _software_kept,
+        (),
+        "opcodes",
+    ),
+    FactDefinition(
+        "local_of_reductions",
+        "share",
+        "Local stores that belong to sin and cos of large arguments.",
+        _local_of_reductions,
         (),
         "opcodes",
     ),

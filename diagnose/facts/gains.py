@@ -260,13 +260,24 @@ def _local_array(c: Context) -> float | None:
     share, spilled = c.value("local_instruction_share"), c.value("spill_share")
     if share is None or spilled is None:
         return None
-    return _local(c, share * (1 - spilled))
+    return _local(c, share * (1 - spilled) * (1 - (c.value("local_of_reductions") or 0.0)))
 
 
 def _local(c: Context, share: float) -> float | None:
     """Local accesses vanish from L1, L2, HBM and issue; their exposed waiting with them."""
     if share <= 0:
         return 0.0
+    factors = _local_factors(c)
+    if factors is None:
+        return None
+    # Instructions that go with an access (its address) go too.
+    by_work = removed(c, {**factors, "issue": 1 - share}, waited=1 - factors["l1"])
+    by_waiting = bounded(c, c.value("exposed_local_load")) or 0.0
+    return max(by_work, by_waiting) if by_work is not None else None
+
+
+def _local_factors(c: Context) -> dict[str, float] | None:
+    """What is left of each memory level without local memory."""
     local, at_l2 = c.value("local_bytes"), c.value("local_l2_bytes")
     if local is None or at_l2 is None:
         return None
@@ -277,11 +288,7 @@ def _local(c: Context, share: float) -> float | None:
     # Local memory displaces what is read and written once; global traffic behind L1 comes from HBM all the same.
     hbm = c.value("hbm_bytes")
     of_hbm = 1 - min(1.0, others / hbm) if hbm else of_l2
-    # Instructions that go with an access (its address) go too.
-    factors = {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l2, "hbm": 1 - of_hbm, "issue": 1 - share}
-    by_work = removed(c, factors, waited=of_l1)
-    by_waiting = bounded(c, c.value("exposed_local_load")) or 0.0
-    return max(by_work, by_waiting) if by_work is not None else None
+    return {"l1": 1 - of_l1, "lsu": 1 - of_l1, "l2": 1 - of_l2, "hbm": 1 - of_hbm}
 
 
 def _leaves(c: Context, share: float | None) -> float | None:
@@ -468,10 +475,16 @@ def _instructions_removed(c: Context, share: float) -> float | None:
 
 def _software(c: Context) -> float | None:
     """Software division and pow become shorter sequences. What remains of them takes issue slots and pipes: where
-    memory binds afterwards it costs nothing.
+    memory binds afterwards it costs nothing. Sines of large arguments take their local memory with them.
     """
     share, kept = c.value("software_path_share"), c.value("software_path_kept")
-    return None if share is None or kept is None else _instructions_removed(c, share - kept)
+    if share is None or kept is None:
+        return None
+    factors = dict.fromkeys(("issue", "int", "sfu", "fp32", "lsu"), 1 - (share - kept))
+    reductions = c.value("local_of_reductions") or 0.0
+    for level, left in (_local_factors(c) or {}).items() if reductions else ():
+        factors[level] = min(factors.get(level, 1.0), 1 - reductions * (1 - left))
+    return removed(c, factors)
 
 
 def _index_math(c: Context) -> float | None:
