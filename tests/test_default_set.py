@@ -1,6 +1,7 @@
 """The metrics of a default run: what is left out of it changes no verdict."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,12 @@ def as_by_default(kernel: KernelProfile) -> KernelProfile:
         "sm__ops_path_tensor_",
     )  # Tensor counters of a whole section: more source types than rules read
     kept = {m: value for m, value in kernel.metrics.items() if m not in left and not m.startswith(other)}
-    unsaid = {"shared_wavefronts": None, "shared_wavefronts_ideal": None, "l2_sectors": None, "l2_sectors_ideal": None}
+    unsaid: dict[str, Any] = {
+        "shared_wavefronts": None,
+        "shared_wavefronts_ideal": None,
+        "l2_sectors": None,
+        "l2_sectors_ideal": None,
+    }
     return replace(kernel, metrics=kept, lines=tuple(replace(line, **unsaid) for line in kernel.lines))
 
 
