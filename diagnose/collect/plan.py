@@ -211,9 +211,11 @@ def selection_in_words(selection: Selection, version: Version) -> str | None:
 
 def _numbers_invocations(selection: Selection) -> bool:
     # A colon separates the parts of --kernel-id and cannot stand in an expression there.
-    # Within a range (NVTX, profiler) ncu counts from the range on: seen with 2025.3, not documented.
-    pattern = kernel_expression(selection)[1].removeprefix("regex:")
-    return selection.per_config and not selection.window and ":" not in pattern
+    base, expression = kernel_expression(selection)
+    # Within a range (NVTX, profiler) ncu counts from the range on: seen with 2025.3, not documented. There is no survey
+    # there, and by function names the instances of a template would count as one: then each launch is profiled.
+    alike = (selection.nvtx or selection.profiler_range) and base != "mangled"
+    return selection.per_config and not selection.window and not alike and ":" not in expression.removeprefix("regex:")
 
 
 def _launch_filter(selection: Selection, version: Version) -> list[str]:
