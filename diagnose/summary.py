@@ -116,7 +116,7 @@ def _html(document: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]) 
         swept = by_id.get(kernel.id, {})
         row: list[tuple[object, bool]] = [(swept.get(name, ""), True) for name in names]
         row += [
-            (kernel.name, False),
+            (kernel.label, False),
             (fmt.duration(kernel.total_us) if kernel.total_us is not None else "not measured", True),
             (f"{kernel.sign} {kernel.title} ({kernel.word})", False),
             (kernel.win + (f" ({kernel.win_range})" if kernel.win_range else ""), True),

@@ -544,7 +544,7 @@ def _count(kernel: view.KernelView) -> str:
 def _row(kernel: view.KernelView, device: str | None) -> dict[str, Any]:
     """A table row: what it shows, and by what it is sorted and searched."""
     rules = [fmt.shorten(finding.get("rule"), 60) for finding in view.objects(kernel.data.get("findings"))]
-    name = fmt.shorten(kernel.name, _NAME_IN_TABLE)
+    name = fmt.shorten(kernel.label, _NAME_IN_TABLE)
     full = fmt.shorten(kernel.full_name, _QUERY)
     tags = [f"class:{kernel.klass}", f"rule:{kernel.rule or ''}", f"sev:{kernel.severity or ''}", kernel.state]
     if device:

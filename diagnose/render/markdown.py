@@ -65,7 +65,7 @@ def render(document: view.Document, page: str | None = None) -> str:
         win = kernel.win + (f" ({kernel.win_range})" if kernel.win_range else "")
         rule = f", {code(kernel.rule, 50)}" if kernel.rule else ""
         verdict = f"{inert(kernel.title, 120)} ({kernel.word}{rule})"
-        name = linked(code(kernel.name), links.kernel(page, kernel.id) if page is not None else None)
+        name = linked(code(kernel.label), links.kernel(page, kernel.id) if page is not None else None)
         cells = [kernel.sign, name, time, verdict, win, inert(kernel.reason, 300)]
         lines.append(f"| {' | '.join(cells)} |")
     if len(found) > TOP:
@@ -78,7 +78,7 @@ def render(document: view.Document, page: str | None = None) -> str:
             expect = view.expectation(findings[0].get("next_experiment"), view.units(kernel.data))
             address = links.finding(page, kernel.id, findings[0]) if page is not None else None
             first.append(
-                f"- {linked(code(kernel.name), address)}: {inert(change, 500)}"
+                f"- {linked(code(kernel.label), address)}: {inert(change, 500)}"
                 + (f" Expect {code(expect)}." if expect else "")
             )
     if first:

@@ -87,7 +87,9 @@ def program(document: Mapping[str, Any]) -> dict[str, Any] | None:
     kernels, lines = view.objects(amdahl.get("kernels")), view.objects(amdahl.get("lines"))
     if len(kernels) < 2:
         return None
+    shown = {kernel.data.get("id"): kernel.label for kernel in view.kernels(document)}
+    named = [{**row, "name": shown.get(row.get("id"), row.get("name"))} for row in kernels]
     return {
         "lines": [{**line, "width": geometry.bar(line.get("share"), 1.0)} for line in lines],
-        "kernels": [row for row in kernels if fmt.number(row.get("expected")) is not None][:_KERNELS],
+        "kernels": [row for row in named if fmt.number(row.get("expected")) is not None][:_KERNELS],
     }

@@ -103,7 +103,7 @@ def _verdict_line(page: Page, kernel: view.KernelView, width: int) -> None:
     style = STYLES[kernel.klass]
     figures = f"{fmt.duration(kernel.total_us):>12} {fmt.share(kernel.share):>7}" if kernel.total_us is not None else ""
     gain = kernel.win if kernel.win != fmt.NOT_MEASURED else "gain not measured"
-    name = fmt.shorten(kernel.name, max(24, width - 40))
+    name = fmt.shorten(kernel.label, max(24, width - 40))
     launches = f"  n={kernel.launches:,}" if kernel.launches and kernel.launches > 1 else ""
     if rank := view.text(kernel.data.get("rank_label")):
         launches = f"  {rank}{launches}"
@@ -163,7 +163,7 @@ def _details(page: Page, kernel: view.KernelView, verbose: bool) -> None:
     if clock is not None:
         head.append(fmt.quantity(clock, "ghz"))
     rule = f"  [{kernel.rule or 'no rule'}]" + (f"  confidence {kernel.confidence}" if kernel.confidence else "")
-    page.line((f"{kernel.sign} ", STYLES[kernel.klass]), (fmt.shorten(kernel.name, 100), "bold"), rule)
+    page.line((f"{kernel.sign} ", STYLES[kernel.klass]), (fmt.shorten(kernel.label, 100), "bold"), rule)
     if head:
         page.line((" · ".join(head), "dim"), indent=2)
     limits = [item for item in view.objects(data.get("limits")) if fmt.number(item.get("utilization")) is not None]

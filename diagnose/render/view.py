@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose.render import format as fmt
+from diagnose.render.labels import labels
 
 Document = Mapping[str, Any]
 
@@ -70,6 +71,7 @@ class KernelView:
     position: int
     id: str
     name: str
+    label: str
     full_name: str
     klass: str
     rule: str | None
@@ -205,6 +207,7 @@ def kernels(document: Document) -> list[KernelView]:
     gpu_us = fmt.number(mapping(document.get("program")).get("gpu_time_us"))
     taken: set[str] = set()
     found: list[KernelView] = []
+    shown = labels([_names(kernel) for kernel in objects(document.get("kernels"))])
     for position, kernel in enumerate(objects(document.get("kernels"))):
         verdict = mapping(kernel.get("verdict"))
         base = unique = safe_id(kernel.get("id"), f"kernel-{position}")
@@ -215,7 +218,7 @@ def kernels(document: Document) -> list[KernelView]:
         duration, part = fmt.number(kernel.get("duration_us")), fmt.number(kernel.get("time_share"))
         launches = fmt.number(kernel.get("launches"))
         total = _total_us(duration, launches, part, gpu_us)
-        name = text(kernel.get("name")) or text(kernel.get("demangled")) or "kernel without a name"
+        name, full_name = _names(kernel)
         speed = mapping(verdict.get("speedup")) if fmt.number(mapping(verdict.get("speedup")).get("expected")) else None
         found.append(
             KernelView(
@@ -223,7 +226,8 @@ def kernels(document: Document) -> list[KernelView]:
                 position=position,
                 id=unique,
                 name=name,
-                full_name=text(kernel.get("demangled")) or name,
+                label=shown[position],
+                full_name=full_name,
                 klass=_class_of(verdict),
                 rule=text(verdict.get("rule")),
                 title=text(verdict.get("title")) or text(verdict.get("rule")) or "No verdict",
@@ -241,6 +245,12 @@ def kernels(document: Document) -> list[KernelView]:
         )
     found.sort(key=lambda view: (view.total_us is None, -(view.total_us or 0.0)))
     return found
+
+
+def _names(kernel: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the demangled name of an entry."""
+    name = text(kernel.get("name")) or text(kernel.get("demangled")) or "kernel without a name"
+    return name, text(kernel.get("demangled")) or name
 
 
 def median(ordered: Sequence[float]) -> float | None:
@@ -334,7 +344,7 @@ def summary(document: Document, views: Sequence[KernelView]) -> str:
         start += f", range {fmt.share(low / total)} to {fmt.share(high / total)})"
         if len(known) == 1:
             return f"{start}: {best.title[:1].lower()}{best.title[1:]}."
-        return f"{start}; most of it in {fmt.shorten(best.name, 60)}: {fmt.shorten(best.title, 90)}."
+        return f"{start}; most of it in {fmt.shorten(best.label, 60)}: {fmt.shorten(best.title, 90)}."
     unknown = sum(view.total_us or 0.0 for view in known if view.klass == "unknown") / total if total > 0 else 1.0
     if unknown > 0.5:
         return f"Too little was measured to say what limits {fmt.share(unknown)} of the GPU time."
