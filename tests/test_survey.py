@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from diagnose.collect import survey, surveying
 from diagnose.collect.host import Gpu
 from diagnose.collect.names import function_of
 from diagnose.collect.plan import Selection
+from diagnose.collect.process import Tail, has_ended, written_bytes
 from diagnose.collect.survey import FEW, Configuration, Survey, choose, configuration_of, counted, merged
 from diagnose.collect.surveying import SurveyOptions
 from diagnose.errors import DiagnoseError
@@ -440,3 +442,34 @@ def test_the_library_builds_against_the_cupti_that_is_here(tmp_path: Path, monke
 
 def test_the_page_on_collection_is_up_to_date() -> None:
     assert gen_collection.page() == gen_collection.PAGE.read_text("utf-8"), "python tests/gen_collection.py"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kept"),
+    [
+        ([b"abc", b"defg"], b"abcdefg"),
+        ([b"abcdef", b"ghij", b"klmno", b"p"], b"ghijklmnop"),  # whole pieces, as many as fill the limit
+        ([b"x" * 50], b"x" * 50),
+        ([], b""),
+    ],
+)
+def test_the_end_of_what_a_program_prints_is_kept(pieces: list[bytes], kept: bytes) -> None:
+    tail = Tail(10)
+    for piece in pieces:
+        tail.append(piece)
+    assert tail.read() == kept
+
+
+def test_what_is_written_to_disks_is_told(tmp_path: Path) -> None:
+    """By the process and by children that it waited for; pipes do not count."""
+    told = []
+    for script in ("true", f"head -c 300000 /dev/zero > {tmp_path}/a; true", "head -c 300000 /dev/zero | cat; true"):
+        process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.DEVNULL)
+        while not has_ended(process.pid):
+            time.sleep(0.01)
+        told.append(written_bytes(process.pid))
+        process.wait()
+    nothing, file, pipe = (-1 if one is None else one for one in told)
+    if file == -1 or file == nothing:
+        pytest.skip("no account of what is written here, or a file system in memory")
+    assert file >= 300_000 > 100_000 > max(nothing, pipe)  # reading may set a file's time of access: some blocks

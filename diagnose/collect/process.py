@@ -87,7 +87,30 @@ def written_bytes(pid: int) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def pump(source: BinaryIO, sink: int | None, tail: deque[bytes]) -> None:
+class Tail:
+    """The end of what a child prints, in memory: at most about `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self.chunks: deque[bytes] = deque()
+
+    def append(self, chunk: bytes) -> None:
+        """Adds a piece; the oldest ones go that are not needed to fill the limit, or that are too many."""
+        self.chunks.append(chunk)
+        self.size += len(chunk)
+        while self.size - len(self.chunks[0]) >= self.limit or len(self.chunks) > _MOST_PIECES:
+            self.size -= len(self.chunks.popleft())
+
+    def read(self) -> bytes:
+        """All that is kept."""
+        return b"".join(self.chunks)
+
+
+_MOST_PIECES = 100_000  # a program that prints letter by letter
+
+
+def pump(source: BinaryIO, sink: int | None, tail: deque[bytes] | Tail) -> None:
     """Passes a child's bytes on unread; goes on reading when nobody takes them, so that the child never blocks."""
     open_sink = sink is not None
     descriptor = source.fileno()

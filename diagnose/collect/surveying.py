@@ -18,7 +18,6 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from diagnose.collect.plan import Plan, Selection
 from diagnose.collect.process import (
     POLL_S,
     Interrupts,
+    Tail,
     has_ended,
     kill_tree,
     pump,
@@ -250,7 +250,8 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
     began = time.monotonic()
-    with tempfile.TemporaryFile() as printed, interrupts.caught(), stdin_put_back():
+    printed = Tail(_MOST_OUTPUT)
+    with interrupts.caught(), stdin_put_back():
         try:
             process = subprocess.Popen(
                 list(command),
@@ -264,16 +265,14 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
                 f"{command[0]} cannot be started: {error.strerror or error}", "diagnose doctor"
             ) from None
         assert process.stdout is not None
-        passing = threading.Thread(target=pump, args=(process.stdout, printed.fileno(), deque(maxlen=1)), daemon=True)
+        passing = threading.Thread(target=pump, args=(process.stdout, None, printed), daemon=True)
         passing.start()
         timed_out, wrote = _wait(process, options, interrupts, own_group)
         seconds = time.monotonic() - began
         passing.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
-        printed.seek(max(0, printed.seek(0, os.SEEK_END) - _MOST_OUTPUT))
-        output = printed.read()
     if interrupts.count:
         raise Interrupted
-    return _Ran(process.returncode, output, seconds, timed_out, wrote)
+    return _Ran(process.returncode, printed.read(), seconds, timed_out, wrote)
 
 
 def _wait(
