@@ -13,7 +13,7 @@ from diagnose import api, staircase
 from diagnose.facts.context import Context
 from diagnose.gpus import catalogue
 from diagnose.model import Diagnosis, Speedup
-from diagnose.render import html
+from diagnose.render import html, view
 
 H200 = catalogue.product("NVIDIA H200", 90)
 SQUARE = {"useful_flops": 2 * 8192.0**3, "useful_bytes": 3 * 2 * 8192.0**2, "gemm_m": 8192.0, "gemm_n": 8192.0,
@@ -164,3 +164,16 @@ def test_the_page_says_whether_the_operator_was_declared_or_recognised() -> None
         options = api.Options(problem=problem, page=True)
         page = html.render(api.diagnose_reports([recorded.report_of("gemm/specialised")], options).document)
         assert said in page
+
+
+def test_the_programs_table_tells_instances_of_a_template_apart() -> None:
+    from diagnose.render import staircase as shown
+
+    entries = [
+        {"id": str(n), "name": "map", "demangled": f"void map<{op}>(float *)", "verdict": {}}
+        for n, op in enumerate(("Add", "Gelu"))
+    ]
+    rows = [{"id": str(n), "name": "map", "expected": 1.1} for n in (0, 1)]
+    document = {"kernels": entries, "program": {"amdahl": {"kernels": rows, "lines": []}}}
+    found = shown.program(document, view.kernels(document))
+    assert found is not None and [row["name"] for row in found["kernels"]] == ["map<Add>", "map<Gelu>"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnose.render import format as fmt
@@ -81,13 +81,14 @@ def operator(data: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**found, "questions": [(short, one["answer"]) for short, one in asked if view.text(one.get("answer"))]}
 
 
-def program(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The table of a program of several kernels; None for one kernel alone, whose own part says it all."""
+def program(document: Mapping[str, Any], every: Sequence[view.KernelView]) -> dict[str, Any] | None:
+    """The table of a program of several kernels; None for one kernel alone, whose own part says it all. `every` is
+    the document's kernels as they are shown."""
     amdahl = view.mapping(view.mapping(document.get("program")).get("amdahl"))
     kernels, lines = view.objects(amdahl.get("kernels")), view.objects(amdahl.get("lines"))
     if len(kernels) < 2:
         return None
-    shown = {kernel.data.get("id"): kernel.label for kernel in view.kernels(document)}
+    shown = {kernel.data.get("id"): kernel.label for kernel in every}
     named = [{**row, "name": shown.get(row.get("id"), row.get("name"))} for row in kernels]
     return {
         "lines": [{**line, "width": geometry.bar(line.get("share"), 1.0)} for line in lines],
