@@ -37,6 +37,8 @@ Ask = Callable[[KernelProfile], Diagnosis]
 
 TOP = 50
 COVERAGE = 0.95  # what is left is, at most, a twentieth of the program's GPU time: no fix in it is worth having
+_STOP_FROM_S = 3.0  # of a shorter program, ending it costs as much as its end
+_WORTH_SAYING_S, _WORTH_SAYING = 10.0, 0.2  # what a user waits for with impatience, and a fifth of any run
 
 
 @dataclass(frozen=True)
@@ -312,9 +314,6 @@ def _stops(live: Live, found: Survey) -> str | None:
     return "it ran to its end before and wrote to no disk; --no-stop lets it go on"
 
 
-_STOP_FROM_S = 3.0  # of a shorter program, ending it costs as much as its end
-
-
 def _show(found: Survey, live: Live) -> bool:
     """Passes on what the program printed in the survey's run, because the profiled run's output will be cut off."""
     if found.output is None:
@@ -410,9 +409,6 @@ def _ran_on(live: Live, collected: Collected, expected: int) -> list[str]:
     if rest < max(_WORTH_SAYING_S, _WORTH_SAYING * whole):
         return []
     return [f"the program ran on for {rest:.0f} s after the last chosen launch was profiled: --stop ends it there"]
-
-
-_WORTH_SAYING_S, _WORTH_SAYING = 10.0, 0.2  # what a user would wait for with impatience, of a run of any length
 
 
 # --- the second run
