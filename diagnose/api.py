@@ -24,7 +24,7 @@ from diagnose.collect.run import Collected
 from diagnose.errors import EXIT_GATE, EXIT_NOTHING_MEASURED, EXIT_OK, DiagnoseError
 from diagnose.facts.context import FactDefinition
 from diagnose.gpus import catalogue
-from diagnose.live import Asked, profile_program
+from diagnose.live import Asked, compiled, profile_program
 from diagnose.live import Live as Live
 from diagnose.model import Ceiling, KernelProfile, Profile, Scalar
 from diagnose.packfile import nearest
@@ -172,12 +172,7 @@ def repeated_counters(kernels: Sequence[KernelProfile]) -> frozenset[int]:
 def matching(kernels: Sequence[KernelProfile], wanted: str) -> list[KernelProfile]:
     """The results that `--kernel` names: a function name, or `regex:EXPRESSION` found anywhere in it."""
     if wanted.startswith("regex:"):
-        try:
-            pattern = re.compile(wanted.removeprefix("regex:"))
-        except re.error as error:
-            raise DiagnoseError(
-                f"--kernel {wanted!r} is no regular expression: {error}", "diagnose --kernel NAME …"
-            ) from None
+        pattern = compiled(wanted)
         return [k for k in kernels if pattern.search(k.name) or pattern.search(k.demangled)]
     return [k for k in kernels if wanted in (k.name, k.demangled)]
 

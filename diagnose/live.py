@@ -135,15 +135,14 @@ def admits(selection: Selection, one: Configuration) -> bool:
     if selection.kernel is None:
         return not one.name.startswith(COLLECTIVES)
     if selection.kernel.startswith("regex:"):
-        return re.search(selection.kernel.removeprefix("regex:"), one.name) is not None
+        return compiled(selection.kernel).search(one.name) is not None
     return one.name == selection.kernel
 
 
-def _check_expression(kernel: str | None) -> None:
-    if kernel is None or not kernel.startswith("regex:"):
-        return
+def compiled(kernel: str) -> re.Pattern[str]:
+    """The expression of a `regex:…`; raises DiagnoseError where it is none."""
     try:
-        re.compile(kernel.removeprefix("regex:"))
+        return re.compile(kernel.removeprefix("regex:"))
     except re.error as error:
         raise DiagnoseError(
             f"--kernel {kernel!r} is no regular expression: {error}", "diagnose --kernel NAME …"
@@ -197,7 +196,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
     nothing was measured.
     """
     words = resolve_target(target)
-    _check_expression(asked.kernel)  # before anything runs
+    if asked.kernel is not None and asked.kernel.startswith("regex:"):
+        compiled(asked.kernel)  # a bad one is refused before anything runs
     ncu = find_ncu(asked.ncu)
     version = ncu_version(ncu) if ncu else None
     kept = _kept(live, asked, progress) if live.resume else None

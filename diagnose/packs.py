@@ -24,13 +24,13 @@ from diagnose.expr import (
     names,
     parse,
     parse_number,
-    unit_of,
 )
 from diagnose.packfile import YNode, known_keys, nearest, parse_yaml, read_bytes
 from diagnose.rule_file import LIST_FACTS, RULE_ID, Reader, check_size, placed
 from diagnose.rules import CORE, DerivedFact, Pack, Rule, Threshold
 from diagnose.scope import read_scope
 from diagnose.sections import read as read_sections
+from diagnose.sentence import known_unit
 
 # Limits that keep a hostile pack from taking long or much memory; rules written by people are far below.
 MAX_RULES = 2000
@@ -292,9 +292,7 @@ def _derived_facts(root: YNode, catalogue: Mapping[str, str]) -> tuple[DerivedFa
         text = keys["expression"].expression("expression")
         try:
             tree = parse(text)
-            for used in sorted(names(tree)[0] - units.keys()):
-                raise ExprError(f"unknown fact {used!r}{nearest(used, units)}", 1)
-            is_ = unit_of(tree, units)
+            is_ = known_unit(tree, units)
         except ExprError as error:
             raise keys["expression"].fail(placed(error, text), "a fact may use those above it; " + LIST_FACTS) from None
         if isinstance(tree, Compare) or is_ in ("text", "bool"):

@@ -135,6 +135,13 @@ def parse_sentence(
     return Sentence(template, tuple(parts))
 
 
+def known_unit(node: Node, units: Mapping[str, str]) -> str | None:
+    """`unit_of`, where every fact is known: a misspelt one is called that. Raises ExprError."""
+    for name in sorted(names(node)[0] - units.keys()):
+        raise ExprError(f"unknown fact {name!r}{nearest(name, units)}", 1)
+    return unit_of(node, units)
+
+
 def _slot(inner: str, offset: int, units: Mapping[str, str], derived: Mapping[str, Node]) -> Slot:
     expression, colon, form = inner.rpartition(":")
     if not colon or (expression.endswith("ncu") and form not in FORMATS):
@@ -146,9 +153,7 @@ def _slot(inner: str, offset: int, units: Mapping[str, str], derived: Mapping[st
         )
     try:
         node = parse_expression(expression)
-        for name in sorted(names(node)[0] - units.keys()):
-            raise ExprError(f"unknown fact {name!r}{nearest(name, units)}", 1)
-        unit = unit_of(node, units)
+        unit = known_unit(node, units)
     except ExprError as error:
         raise type(error)(error.message, offset + error.column) from None
     if form:

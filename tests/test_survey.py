@@ -454,7 +454,7 @@ def test_the_page_on_collection_is_up_to_date() -> None:
     ],
 )
 def test_the_end_of_what_a_program_prints_is_kept(pieces: list[bytes], kept: bytes) -> None:
-    tail = Tail(10)
+    tail = Tail(10, 100)
     for piece in pieces:
         tail.append(piece)
     assert tail.read() == kept

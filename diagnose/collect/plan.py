@@ -178,7 +178,7 @@ class Plan:
     nvtx: bool = False
     extra: tuple[str, ...] = ()
     enough: int | None = None  # stops the program when so many launches are profiled
-    stop_reason: str = "--stop"
+    stop_reason: str = ""  # why it may
 
 
 def kernel_expression(selection: Selection) -> tuple[str, str]:

@@ -15,8 +15,10 @@ from types import FrameType
 from typing import BinaryIO
 
 POLL_S = 0.05
-TAIL_CHUNKS = 16  # kept of a child's output for messages
 _CHUNK = 65536
+# Kept of a child's output for messages: so many pieces, which are at most that long.
+MESSAGE_PIECES = 16
+MESSAGE_BYTES = MESSAGE_PIECES * _CHUNK
 
 
 class Interrupts:
@@ -88,10 +90,11 @@ def written_bytes(pid: int) -> int | None:
 
 
 class Tail:
-    """The end of what a child prints, in memory: at most about `limit` bytes."""
+    """The end of what a child prints, in memory: at most `pieces` pieces and about `limit` bytes."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = MESSAGE_BYTES, pieces: int = MESSAGE_PIECES) -> None:
         self.limit = limit
+        self.pieces = pieces
         self.size = 0
         self.chunks: deque[bytes] = deque()
 
@@ -99,7 +102,7 @@ class Tail:
         """Adds a piece; the oldest ones go that are not needed to fill the limit, or that are too many."""
         self.chunks.append(chunk)
         self.size += len(chunk)
-        while self.size - len(self.chunks[0]) >= self.limit or len(self.chunks) > _MOST_PIECES:
+        while self.size - len(self.chunks[0]) >= self.limit or len(self.chunks) > self.pieces:
             self.size -= len(self.chunks.popleft())
 
     def read(self) -> bytes:
@@ -107,10 +110,7 @@ class Tail:
         return b"".join(self.chunks)
 
 
-_MOST_PIECES = 100_000  # a program that prints letter by letter
-
-
-def pump(source: BinaryIO, sink: int | None, tail: deque[bytes] | Tail) -> None:
+def pump(source: BinaryIO, sink: int | None, tail: Tail) -> None:
     """Passes a child's bytes on unread; goes on reading when nobody takes them, so that the child never blocks."""
     open_sink = sink is not None
     descriptor = source.fileno()

@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from diagnose.collect.failures import Context, NcuLog, exit_in_words, explain_er
 from diagnose.collect.find import find_ncu, ncu_version, parse_version
 from diagnose.collect.plan import COLLECTIVES, Plan, counts_configurations, ncu_command, selection_in_words
 from diagnose.collect.preflight import check_writable, reserve, resolve_target
-from diagnose.collect.process import POLL_S, TAIL_CHUNKS, Interrupts, kill_tree, pump, stdin_is_terminal, tree
+from diagnose.collect.process import POLL_S, Interrupts, Tail, kill_tree, pump, stdin_is_terminal, tree
 from diagnose.errors import EXIT_NOTHING_MEASURED, DiagnoseError
 
 _MOST_WARNINGS = 20
@@ -199,7 +198,7 @@ def _execute(
     command: list[str], log_file: Path, options: CollectOptions, most: int | None, progress: Callable[[str], None]
 ) -> _Outcome:
     log = _Log(log_file)
-    tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
+    tail = Tail()
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
     with contextlib.ExitStack() as stack:
@@ -241,7 +240,7 @@ def _execute(
         ended = time.monotonic()
         passing.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
         log.refresh()
-    text = b"".join(tail).decode("utf-8", "replace")
+    text = tail.read().decode("utf-8", "replace")
     rest_s = max(0.0, ended - log.profiled_at) if log.profiled_at is not None else None
     return _Outcome(log.parsed, text, process.returncode, interrupted, timed_out, stalled, capped, rest_s)
 

@@ -53,6 +53,7 @@ _SOURCE = Path(__file__).with_name("cupti_survey.cpp")
 _BUILD_S = 60.0
 _MEMORY = "/dev/shm"
 _MOST_OUTPUT = 16 << 20  # bytes of what a program prints: the end of a longer text is kept
+_MOST_PIECES = 100_000  # of a program that prints letter by letter
 _EXPORT_S = 300.0  # nsys turns its own format into a database: some seconds a million records
 _NSYS_PLACES = ("/opt/nvidia/nsight-systems/*/bin/nsys", "/usr/local/cuda*/bin/nsys")
 
@@ -250,7 +251,7 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
     began = time.monotonic()
-    printed = Tail(_MOST_OUTPUT)
+    printed = Tail(_MOST_OUTPUT, _MOST_PIECES)
     with interrupts.caught(), stdin_put_back():
         try:
             process = subprocess.Popen(

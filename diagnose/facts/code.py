@@ -18,16 +18,9 @@ from diagnose.sass.staging import staged_in_loop
 _OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
 
 
-def _opcodes(c: Context) -> bool:
-    if not c.kernel.opcodes:
-        c.miss(_OPCODES)
-        return False
-    return True
-
-
 def _share(*prefixes: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
-        if not _opcodes(c):
+        if not c.has_opcodes():
             return None
         return mix.count(c.kernel.opcodes, *prefixes) / sum(c.kernel.opcodes.values())
 
@@ -36,7 +29,7 @@ def _share(*prefixes: str) -> Compute:
 
 def _count(*prefixes: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
-        return mix.count(c.kernel.opcodes, *prefixes) if _opcodes(c) else None
+        return mix.count(c.kernel.opcodes, *prefixes) if c.has_opcodes() else None
 
     return compute
 
@@ -90,7 +83,7 @@ def _branch_uniformity(c: Context) -> float | None:
 
 
 def _wgmma_n(c: Context) -> float | None:
-    return mix.wgmma_n(c.kernel.opcodes) if _opcodes(c) else None
+    return mix.wgmma_n(c.kernel.opcodes) if c.has_opcodes() else None
 
 
 def _wgmma_n_efficiency(c: Context) -> float | None:
@@ -107,7 +100,7 @@ def _polling(c: Context) -> float | None:
     """Loads that cannot be cached (.STRONG.GPU, .STRONG.SYS, volatile) and sleeps, of all instructions: polling
     loops.
     """
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     polls = sum(
         n for op, n in c.kernel.opcodes.items()
@@ -118,7 +111,7 @@ def _polling(c: Context) -> float | None:
 
 def _mma(c: Context) -> float | None:
     """HMMA, and IMMA but for the 4-bit kinds, which wgmma lacks."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     narrow = sum(n for op, n in c.kernel.opcodes.items() if op.startswith("IMMA") and (".S4" in op or ".U4" in op))
     return mix.count(c.kernel.opcodes, "HMMA", "IMMA") - narrow
@@ -147,7 +140,7 @@ _INTEGER = (
 
 def _wgmma_per_wait(c: Context) -> float | None:
     """wgmma instructions for each wait for their results (WARPGROUP.DEPBAR, or `gsb0` on the instruction)."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     issued = mix.count(c.kernel.opcodes, "HGMMA", "QGMMA", "IGMMA", "BGMMA")
     waits = mix.count(c.kernel.opcodes, "WARPGROUP.DEPBAR")
@@ -160,7 +153,7 @@ def _fma_per_load(c: Context) -> float | None:
     """FMA instructions (FFMA, HFMA2, DFMA) for each load from shared or global memory: high in register-tiled matrix
     work.
     """
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     fma = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA", "IDP") + c.kernel.opcodes.get("IMAD", 0.0)
     loads = mix.count(c.kernel.opcodes, "LDS", "LDG", "LD")
@@ -241,7 +234,7 @@ def _large_arguments(opcodes: Mapping[str, float]) -> float:
 
 
 def _local_of_reductions(c: Context) -> float | None:
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     stores = mix.count(c.kernel.opcodes, "STL")
     return min(1.0, _LARGE_STORES * _large_arguments(c.kernel.opcodes) / stores) if stores else 0.0
@@ -249,7 +242,7 @@ def _local_of_reductions(c: Context) -> float | None:
 
 def _software_path(c: Context) -> float | None:
     """Share of instructions that belong to software paths (division, modulo, pow, trigonometry), from fingerprints."""
-    return min(1.0, _software_paths(c)[0] / sum(c.kernel.opcodes.values())) if _opcodes(c) else None
+    return min(1.0, _software_paths(c)[0] / sum(c.kernel.opcodes.values())) if c.has_opcodes() else None
 
 
 def _software_kept(c: Context) -> float | None:
@@ -263,7 +256,7 @@ def _software_kept(c: Context) -> float | None:
 
 def _debug_build(c: Context) -> bool | None:
     """A -G build: half of the instructions are MOV and registers go through local memory (trap 14)."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     total = sum(c.kernel.opcodes.values())
     moves = mix.count(c.kernel.opcodes, "MOV")
@@ -282,8 +275,7 @@ def _copy_through_registers(c: Context) -> float | None:
     """Bytes that went from global memory through registers into shared memory (STS of loaded data), of those loaded
     by LDG.
     """
-    if not c.kernel.thread_opcodes:
-        c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+    if not c.has_thread_opcodes():
         return None
     loaded = mix.bytes_asked(c.kernel.thread_opcodes, "LDG")
     stored = mix.bytes_asked(c.kernel.thread_opcodes, "STS")
@@ -303,7 +295,7 @@ def _bytes_per_tma(c: Context) -> float | None:
 
 def _half_fma(c: Context) -> float | None:
     """HFMA2 that computes: HFMA2.MMA is the compiler's idiom for a constant (trap 18)."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     arithmetic = mix.count(c.kernel.opcodes, "HFMA2") - mix.count(c.kernel.opcodes, "HFMA2.MMA")
     return arithmetic / sum(c.kernel.opcodes.values())
@@ -313,7 +305,7 @@ def _sixteen_bit_matrix(c: Context) -> bool | None:
     """FFMA work on 16-bit data: values unpacked from half or bfloat16 (HADD2.F32, PRMT/SHL of packed loads) feed the
     FMAs.
     """
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     fma = mix.count(c.kernel.opcodes, "FFMA")
     half = mix.count(c.kernel.opcodes, "HADD2.F32") > 0.05 * fma
@@ -329,7 +321,7 @@ def _sixteen_bit_matrix(c: Context) -> bool | None:
 
 def _double_matrix(c: Context) -> bool | None:
     """DFMA work on a GPU whose Tensor Cores multiply doubles (sm_80, sm_90, sm_100)."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     native = c.arch in {80, 90, 100, 103}  # trap 32
     return native and mix.count(c.kernel.opcodes, "DFMA") > 0.2 * sum(c.kernel.opcodes.values())
@@ -344,7 +336,7 @@ def _address_share(c: Context) -> float | None:
 
 def _has_double_data(c: Context) -> bool | None:
     """Whether double arithmetic works on double data: on values as they were loaded, or stored as they are."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     double = mix.count(c.kernel.opcodes, "DFMA", "DADD", "DMUL", "DSETP", "DMMA")
     if not double:
@@ -377,7 +369,7 @@ def _of_doubles(part: Callable[[Doubles], float]) -> Compute:
 
 def _sfu_conversions(c: Context) -> float | None:
     """Conversions of all instructions on the XU pipe (F2F, F2I, I2F, FRND run there with MUFU)."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     conversions = mix.count(c.kernel.opcodes, "F2F", "F2I", "I2F", "FRND")
     special = mix.count(c.kernel.opcodes, "MUFU")
@@ -388,7 +380,7 @@ def _shuffles_on_lsu(c: Context) -> float | None:
     """Shuffles of the instructions that go through the load/store unit: each takes a turn of the L1 data pipe and moves
     nothing that memory holds.
     """
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     shuffles = mix.count(c.kernel.opcodes, "SHFL")
     accesses = mix.count(
@@ -400,7 +392,7 @@ def _shuffles_on_lsu(c: Context) -> float | None:
 
 def _integer_on_fma(c: Context) -> float | None:
     """IMAD of all instructions on the FMA pipe: a full FMA pipe may do integer work."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     integer = mix.count(c.kernel.opcodes, "IMAD", "IDP", "IMUL")
     floating = mix.count(c.kernel.opcodes, "FFMA", "FMUL", "FADD", "HFMA2", "HADD2", "HMUL2")
@@ -408,12 +400,12 @@ def _integer_on_fma(c: Context) -> float | None:
 
 
 def _paths(c: Context) -> str | None:
-    return " ".join(mix.paths(c.kernel.opcodes)) if _opcodes(c) else None
+    return " ".join(mix.paths(c.kernel.opcodes)) if c.has_opcodes() else None
 
 
 def _fp8_emulated(c: Context) -> float | None:
     """FP8 unpacking (F2FP….E4M3/E5M2 to half) beside 16-bit MMA: emulated FP8, as a share of MMA instructions."""
-    if not _opcodes(c):
+    if not c.has_opcodes():
         return None
     unpack = sum(
         n
@@ -516,7 +508,7 @@ FACTS: tuple[FactDefinition, ...] = (
         "Conversions between double and float.",
         lambda c: (
             sum(n for op, n in c.kernel.opcodes.items() if op.startswith("F2F") and "F64" in op)
-            if _opcodes(c)
+            if c.has_opcodes()
             else None
         ),
         (),

@@ -73,6 +73,20 @@ class Context:
         if self._missing:
             self._missing[-1].add(name)
 
+    def has_opcodes(self) -> bool:
+        """Whether executed opcodes were counted; where not, they are what is missing."""
+        return self._has(self.kernel.opcodes, "sass__inst_executed_per_opcode_with_modifier_all")
+
+    def has_thread_opcodes(self) -> bool:
+        """The same of the opcodes by threads."""
+        return self._has(self.kernel.thread_opcodes, "sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+
+    def _has(self, counts: Mapping[str, float], name: str) -> bool:
+        if any(counts.values()):
+            return True
+        self.miss(name)
+        return False
+
     def fact(self, name: str) -> Scalar | None:
         """The value of another fact."""
         return self.evaluate(name).value

@@ -362,10 +362,9 @@ def _fp8_native(c: Context) -> float | None:
     Unpacking goes, and so do the instructions that feed warp-level mma one fragment at a time: with FP8 as HMMA two
     additions an HMMA (the compiler sums in float behind each), ldmatrix, and the HMMA themselves.
     """
-    total = sum(c.kernel.opcodes.values())
-    if not total:
-        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+    if not c.has_opcodes():
         return None
+    total = sum(c.kernel.opcodes.values())
     multiplied = mix.count(c.kernel.opcodes, "HMMA")
     unpacked = mix.count(c.kernel.opcodes, "F2FP.F16.E4M3.UNPACK_B", "F2FP.F16.E5M2.UNPACK_B")
     added = min(2 * multiplied, mix.count(c.kernel.opcodes, "FADD"))
@@ -386,10 +385,9 @@ def _tensor_cores(c: Context) -> float | None:
     Its fragments hold each operand once a warp where an outer product has a copy in each lane: half of what shared
     memory delivers, as for legacy-mma, and half of that again where 16-bit data lie there as floats.
     """
-    products, total = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA"), sum(c.kernel.opcodes.values())
-    if not total:
-        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+    if not c.has_opcodes():
         return None
+    products, total = mix.count(c.kernel.opcodes, "FFMA", "HFMA2", "DFMA"), sum(c.kernel.opcodes.values())
     operands = 0.25 if c.fact("sixteen_bit_matrix") is True else 0.5
     factors = {name: 1 / rate for name, rate in _TENSOR_RATES.items()}
     return removed(c, {**factors, "issue": 1 - products / total, "l1": operands, "lsu": operands})
@@ -566,8 +564,7 @@ def _narrow(c: Context) -> float | None:
 
 
 def _memory_share(c: Context) -> float | None:
-    if not c.kernel.opcodes:
-        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+    if not c.has_opcodes():
         return None
     total = sum(c.kernel.opcodes.values())
     return sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"LDG", "STG", "LD", "ST"}) / total
@@ -631,8 +628,7 @@ def _lsu_issue(c: Context) -> float | None:
     """16 bytes a lane in place of 4, or one shuffle for four values: a quarter of the load/store unit's instructions
     and of their issue slots. In L1, shuffles take a turn each, while wider accesses move the same data.
     """
-    if not c.kernel.opcodes:
-        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+    if not c.has_opcodes():
         return None
     gone = 1 - 1 / TILE
     share = mix.count(c.kernel.opcodes, *_LSU) / sum(c.kernel.opcodes.values())

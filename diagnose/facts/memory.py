@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from diagnose.facts.context import Compute, Context, FactDefinition
 from diagnose.model import Scalar
 from diagnose.sass import mix
@@ -48,8 +50,7 @@ def _rate(c: Context, fact: str) -> float | None:
 
 def _asked(*bases: str) -> Compute:
     def compute(c: Context) -> Scalar | None:
-        if not c.kernel.thread_opcodes:
-            c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+        if not c.has_thread_opcodes():
             return None
         return mix.bytes_asked(c.kernel.thread_opcodes, *bases)
 
@@ -75,8 +76,7 @@ def _local_l2_bytes(c: Context) -> float | None:
 def _load_l1_waste(c: Context) -> float | None:
     """Sectors that loads look up in L1 beyond what the bytes asked for fill: they cost L1 cycles even when they hit."""
     sectors = c.number("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
-    if not c.kernel.thread_opcodes:
-        c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+    if not c.has_thread_opcodes():
         return None
     if sectors is None:
         return None
@@ -253,8 +253,7 @@ def _spill_share(c: Context) -> float | None:
 
 
 def _local_instruction_share(c: Context) -> float | None:
-    if not c.kernel.opcodes:
-        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+    if not c.has_opcodes():
         return None
     return mix.count(c.kernel.opcodes, "LDL", "STL") / sum(c.kernel.opcodes.values())
 
@@ -281,12 +280,22 @@ def _host_writes(c: Context) -> float | None:
 
 def _lane_bytes(c: Context) -> float | None:
     """Average bytes that a lane asks for with a global load or store."""
-    if not c.kernel.thread_opcodes:
-        c.miss("sass__thread_inst_executed_true_per_opcode_with_modifier_all")
+    if not c.has_thread_opcodes():
         return None
-    bases = ("LDG", "STG", "LD", "ST", "LDGSTS")
-    n = sum(count for op, count in c.kernel.thread_opcodes.items() if op.split(".", 1)[0] in bases)
-    return mix.bytes_asked(c.kernel.thread_opcodes, *bases) / n if n else None
+    return _bytes_a_lane({op: n for op, n in c.kernel.thread_opcodes.items() if _base(op) in _ACCESSES})
+
+
+_ACCESSES = ("LDG", "STG", "LD", "ST", "LDGSTS")
+
+
+def _bytes_a_lane(accesses: Mapping[str, float]) -> float | None:
+    """Average bytes that a lane asks for, of global accesses by threads; None where there are none."""
+    n = sum(accesses.values())
+    return mix.bytes_asked(accesses, *_ACCESSES) / n if n else None
+
+
+def _base(opcode: str) -> str:
+    return opcode.split(".", 1)[0]
 
 
 SUBWORD = 2  # bytes of a lane: a warp's request of 1 or 2 bytes a lane fills a sector or two of a line's four
@@ -300,8 +309,7 @@ def _subword_stream(c: Context) -> bool | None:
     of a request's sectors would not show that: values that all lanes share (a scale), lanes that skip a load, and the
     bytes of one pixel in turn lower it, and nothing crosses for them.
     """
-    if not c.kernel.opcodes:
-        c.miss("sass__inst_executed_per_opcode_with_modifier_all")
+    if not c.has_opcodes():
         return None
     spanned = sum(32 * n * mix.access_bytes(op) for op, n in c.kernel.opcodes.items() if _subword_load(op))
     moved = c.value("load_l2_bytes")
@@ -311,7 +319,7 @@ def _subword_stream(c: Context) -> bool | None:
 
 
 def _subword_load(opcode: str) -> bool:
-    return opcode.split(".", 1)[0] in {"LDG", "LD"} and mix.access_bytes(opcode) <= SUBWORD
+    return _base(opcode) in {"LDG", "LD"} and mix.access_bytes(opcode) <= SUBWORD
 
 
 def _stream_lane_bytes(c: Context) -> float | None:
@@ -319,11 +327,10 @@ def _stream_lane_bytes(c: Context) -> float | None:
     every = c.value("lane_bytes")
     if every is None or c.fact("subword_stream") is not True:
         return every
-    of = {
-        op: n for op, n in c.kernel.thread_opcodes.items() if _subword_load(op) or op.split(".", 1)[0] in {"STG", "ST"}
-    }
-    n = sum(of.values())
-    return sum(count * mix.access_bytes(op) for op, count in of.items()) / n if n else every
+    threads = c.kernel.thread_opcodes
+    streaming = {op: n for op, n in threads.items() if _subword_load(op) or _base(op) in {"STG", "ST"}}
+    known = _bytes_a_lane(streaming)
+    return known if known is not None else every
 
 
 def _gathered(c: Context) -> float | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from diagnose.sass import pathtable
+from diagnose.sass.text import matcher
 
 
 def paths(opcodes: Mapping[str, float]) -> tuple[str, ...]:
@@ -14,9 +15,9 @@ def paths(opcodes: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def count(opcodes: Mapping[str, float], *prefixes: str) -> float:
-    """Executed warp (or thread) instructions whose opcode begins with one of the dotted prefixes (text.matches)."""
-    begins = tuple(prefix[:-1] if prefix.endswith("*") else prefix + "." for prefix in prefixes)
-    return sum(n for opcode, n in opcodes.items() if opcode in prefixes or opcode.startswith(begins))
+    """Executed warp (or thread) instructions whose opcode begins with one of the dotted prefixes."""
+    counts = matcher(*prefixes)
+    return sum(n for opcode, n in opcodes.items() if counts(opcode))
 
 
 def access_bytes(opcode: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from diagnose.model import SassLine
 from diagnose.sass.executed import SHORT_LOOP, backward_target
@@ -23,13 +23,8 @@ def polled_waits(lines: Sequence[SassLine], found: Sequence[Wait]) -> float:
     """
     total = sum(wait.samples for wait in found)
     ordered = sorted(lines, key=lambda line: line.pc)
-    index = {line.pc: at for at, line in enumerate(ordered)}
     polling: set[int] = set()
-    for at, line in enumerate(ordered):
-        target = backward_target(line)
-        first = index.get(target) if target is not None else None
-        if first is None or at - first > SHORT_LOOP or not line.executed:
-            continue
+    for first, at in _short_loops(ordered):
         body = ordered[first : at + 1]
         if any(_reads_flag(one) for one in body) and not any(_works(one) for one in body):
             polling.update(one.pc for one in body)
@@ -68,22 +63,30 @@ def _again(lines: Sequence[SassLine], tries: Callable[[Sequence[SassLine]], bool
     total = sum(line.executed or 0.0 for line in ordered)
     if not total:
         return None
-    index = {line.pc: at for at, line in enumerate(ordered)}
     again = 0.0
-    for at, line in enumerate(ordered):
-        target = backward_target(line)
-        first = index.get(target) if target is not None else None
-        if first is None or at - first > SHORT_LOOP:
-            continue
+    for first, at in _short_loops(ordered):
         body = ordered[first : at + 1]
         if any((inner := backward_target(other)) is not None and inner >= body[0].pc for other in body[:-1]):
             continue  # a loop around one that tries
         turns = body[0].executed or 0.0
         # Entered by what comes before; where the loop is left from its middle, its closing branch runs less often, too.
-        entered = max(ordered[first - 1].executed or 0.0 if first else 0.0, turns - (line.executed or 0.0))
+        entered = max(ordered[first - 1].executed or 0.0 if first else 0.0, turns - (body[-1].executed or 0.0))
         if turns > entered and tries(body):
             again += sum(one.executed or 0.0 for one in body) * (1 - entered / turns)
     return min(1.0, again / total)
+
+
+def _short_loops(ordered: Sequence[SassLine]) -> Iterator[tuple[int, int]]:
+    """First and last place of each loop that ran and is at most SHORT_LOOP instructions long; `ordered` by address.
+
+    Not those of `executed.bodies`, which leaves out what only waits.
+    """
+    index = {line.pc: at for at, line in enumerate(ordered)}
+    for at, line in enumerate(ordered):
+        target = backward_target(line)
+        first = index.get(target) if target is not None else None
+        if first is not None and at - first <= SHORT_LOOP:
+            yield first, at
 
 
 def _works(line: SassLine) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -74,10 +75,15 @@ def parse(text: str) -> Instruction | None:
     return Instruction(opcode, base, predicate, frozenset(destinations), frozenset(sources))
 
 
-def matches(opcode: str, prefix: str) -> bool:
-    """Whether a dotted opcode begins with a dotted prefix: HMMA.16816 is an HMMA, HMMAX is not; `prefix*` takes any
-    rest.
+@lru_cache(maxsize=4096)
+def matcher(*prefixes: str) -> Callable[[str], bool]:
+    """Whether a dotted opcode begins with one of the dotted prefixes: HMMA.16816 is an HMMA, HMMAX is not; `prefix*`
+    takes any rest.
     """
-    if prefix.endswith("*"):
-        return opcode.startswith(prefix[:-1])
-    return opcode == prefix or opcode.startswith(prefix + ".")
+    begins = tuple(prefix[:-1] if prefix.endswith("*") else prefix + "." for prefix in prefixes)
+    return lambda opcode: opcode.startswith(begins) or opcode in prefixes
+
+
+def matches(opcode: str, prefix: str) -> bool:
+    """The same of one opcode and one prefix."""
+    return matcher(prefix)(opcode)

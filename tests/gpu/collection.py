@@ -221,7 +221,6 @@ def kernels(run: Runs, ncu: str) -> dict[str, Any]:
     from diagnose.collect.kernels import build_kernel, kernel_arguments, load_kernels
 
     found: dict[str, Any] = {}
-    os.environ["XDG_CACHE_HOME"] = run.environment["XDG_CACHE_HOME"]
     for name in KERNELS:
         kernel = load_kernels()[name]
         target = [str(build_kernel(kernel)), *kernel_arguments(kernel, kernel.params, repeats=0)]

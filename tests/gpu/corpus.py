@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from stages import TOOLS
 
 ARCH_FLAGS = {
     "sm_90a": "-gencode=arch=compute_90a,code=sm_90a",
     "sm_90": "-gencode=arch=compute_90,code=sm_90",
     "sm_80": "-gencode=arch=compute_80,code=sm_80",
 }
-TOOLS = ("memcheck", "racecheck", "synccheck")
 # The sanitizers slow a kernel down by 10 to 1000 times; a few tiles show every role and every barrier. So every
 # parameter above OPTION (what is not is an option or the side of a tile) is divided, but not below a floor: the first
 # (divisor, floor) that the program accepts. 120 is a multiple of clusters of ten and of three rows.

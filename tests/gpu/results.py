@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 import corpus  # noqa: E402
 import ladders  # noqa: E402
+import stages  # noqa: E402
 
 from diagnose.collect.kernels import load_kernels  # noqa: E402
 from diagnose.gpus import catalogue  # noqa: E402
@@ -59,10 +60,9 @@ def text() -> str:
 
 def sanitizer_section() -> list[str]:
     """What compute-sanitizer said of the kernels at small sizes, and which have not run under it."""
-    place = ROOT / "kernels" / "sanitizers.json"
-    if not place.is_file():
+    if not stages.SANITIZERS.is_file():
         return []
-    run = json.loads(place.read_text(encoding="utf-8"))
+    run = json.loads(stages.SANITIZERS.read_text(encoding="utf-8"))
     names = list(load_kernels(ROOT / "kernels"))
     rows = {name: run["kernels"][name] for name in names if name in run["kernels"]}
     bad = {name: [tool for tool, code in row.items() if code] for name, row in rows.items() if any(row.values())}

@@ -119,11 +119,14 @@ def timed(found: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
 
 def sanitized(found: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     """kernels/sanitizers.json: of each kernel tool -> exit code (0: no error). What the run lacks keeps its row."""
-    rows = dict(stored.get("kernels", {}))
-    for name, kernel in found["kernels"].items():
-        if all(tool in kernel for tool in TOOLS):
-            rows[name] = {tool: kernel[tool] for tool in TOOLS}
+    rows = {**stored.get("kernels", {}), **_under_sanitizers(found)}
     return {"gpu": found["gpu"].partition(", ")[0], "date": found["date"], "kernels": dict(sorted(rows.items()))}
+
+
+def _under_sanitizers(found: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The rows of kernels that have run under all tools."""
+    whole = {name: kernel for name, kernel in found["kernels"].items() if all(tool in kernel for tool in TOOLS)}
+    return {name: {tool: kernel[tool] for tool in TOOLS} for name, kernel in whole.items()}
 
 
 def take(out: Path) -> bool:
@@ -140,7 +143,7 @@ def take(out: Path) -> bool:
     if (path := out / "corpus" / "results.json").is_file():
         stored = json.loads(results.read_text("utf-8")) if results.is_file() else {}
         found = json.loads(path.read_text("utf-8"))
-        if any(all(tool in kernel for tool in TOOLS) for kernel in found["kernels"].values()):
+        if _under_sanitizers(found):
             before = json.loads(SANITIZERS.read_text("utf-8")) if SANITIZERS.is_file() else {}
             SANITIZERS.write_text(json.dumps(sanitized(found, before), indent=1) + "\n", encoding="utf-8")
             print(f"wrote {SANITIZERS}")
