@@ -1,6 +1,7 @@
 """The metrics of a default run: what is left out of it changes no verdict."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,13 +18,16 @@ GEMM = "gemm/tiled"
 SPLIT = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 
 
+@cache
+def wanted() -> tuple[str, ...]:
+    """What the rules read: the packs are loaded once for all kernels."""
+    return live_metrics(load_rules(Options()))
+
+
 def as_by_default(kernel: KernelProfile) -> KernelProfile:
     """The profile without what a default run leaves for a second one, and without counts by access."""
-    left = metric_set("adaptive", live_metrics(load_rules(Options())), VERSION).deferred
-    other = (
-        "memory_l",
-        "sm__ops_path_tensor_",
-    )  # Tensor counters of a whole section: more source types than rules read
+    left = metric_set("adaptive", wanted(), VERSION).deferred
+    other = ("memory_l", "sm__ops_path_tensor_")  # the counters of a whole section: more source types than rules read
     kept = {m: value for m, value in kernel.metrics.items() if m not in left and not m.startswith(other)}
     unsaid: dict[str, Any] = {
         "shared_wavefronts": None,
@@ -64,8 +68,7 @@ def test_tensor_operations_without_a_shape_need_the_counters(opcode: str) -> Non
 
 
 def test_the_default_leaves_out_what_another_counter_stands_for() -> None:
-    wanted = live_metrics(load_rules(Options()))
-    default, deep = (metric_set(mode, wanted, VERSION) for mode in ("adaptive", "deep"))
+    default, deep = (metric_set(mode, wanted(), VERSION) for mode in ("adaptive", "deep"))
     of = "avg.pct_of_peak_sustained_elapsed"
     instead = {
         f"l1tex__data_bank_reads.{of}": f"l1tex__data_pipe_lsu_wavefronts.{of}",
