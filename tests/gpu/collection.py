@@ -402,7 +402,7 @@ def main() -> int:
             return row.get(key, {}).get("seconds")
 
         full, default = seconds("full"), seconds("default")
-        ratio = f"{default / full:.2f}" if full and default else "-"
+        ratio = f"{default / full:.2f}" if full and default and not row["full"]["exit"] else "-"
         cells = [
             f"{s:.1f}" if (s := seconds(key)) is not None else "-"
             for key in ("alone", "full", "default", "deep", "single-pass")
