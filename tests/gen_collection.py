@@ -25,6 +25,7 @@ _TITLES = {
     "empty": "one empty kernel: the fixed start",
     "loop": "training-like loop: 2,000 launches of 30 kernels",
     "torch": "PyTorch: 20 steps of an MLP",
+    "gpt": "PyTorch: 50 steps of a GPT of four blocks",
     "gemm-naive": "`kernel:gemm/naive`",
     "reduction-vectorised": "`kernel:reduction/vectorised`",
     "attention-decode": "`kernel:attention/decode`",

@@ -429,7 +429,11 @@ def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stops short programs, too. Some blocks of the account do not count: reading a fresh file (the program) may set
     the time of its last access."""
     monkeypatch.setattr(live, "_STOP_FROM_S", 0.0)
-    monkeypatch.setattr(surveying, "written_bytes", lambda pid: max(0, (written_bytes(pid) or 0) - NOISE))
+
+    def told(pid: int, settled: bool) -> int:
+        return max(0, (written_bytes(pid, settled) or 0) - NOISE)
+
+    monkeypatch.setattr(surveying, "written_bytes", told)
 
 
 NOISE = 64 << 10

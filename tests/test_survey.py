@@ -22,7 +22,7 @@ from diagnose.collect import survey, surveying
 from diagnose.collect.host import Gpu
 from diagnose.collect.names import function_of
 from diagnose.collect.plan import Selection
-from diagnose.collect.process import Tail, has_ended, written_bytes
+from diagnose.collect.process import Tail, has_ended, settle_disks, written_bytes
 from diagnose.collect.survey import FEW, Configuration, Survey, choose, configuration_of, counted, merged
 from diagnose.collect.surveying import SurveyOptions
 from diagnose.errors import DiagnoseError
@@ -460,16 +460,46 @@ def test_the_end_of_what_a_program_prints_is_kept(pieces: list[bytes], kept: byt
     assert tail.read() == kept
 
 
+def account(script: str, settled: bool = False) -> int | None:
+    """What a shell script is said to have written to disks."""
+    process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.DEVNULL)
+    while not has_ended(process.pid):
+        time.sleep(0.01)
+    told = written_bytes(process.pid, settled)
+    process.wait()
+    return told
+
+
+def needs_a_disk(folder: Path) -> int:
+    """What a script that writes nothing is said to have written; skips where no file would count."""
+    nothing, file = account("true"), account(f"head -c 300000 /dev/zero > {folder}/probe; true")
+    if nothing is None or file is None or file <= nothing:
+        pytest.skip("no account of what is written here, or a file system in memory")
+    return nothing
+
+
 def test_what_is_written_to_disks_is_told(tmp_path: Path) -> None:
     """By the process and by children that it waited for; pipes do not count."""
-    told = []
-    for script in ("true", f"head -c 300000 /dev/zero > {tmp_path}/a; true", "head -c 300000 /dev/zero | cat; true"):
-        process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.DEVNULL)
-        while not has_ended(process.pid):
-            time.sleep(0.01)
-        told.append(written_bytes(process.pid))
-        process.wait()
-    nothing, file, pipe = (-1 if one is None else one for one in told)
-    if file == -1 or file == nothing:
-        pytest.skip("no account of what is written here, or a file system in memory")
+    nothing = needs_a_disk(tmp_path)
+    file, pipe = account(f"head -c 300000 /dev/zero > {tmp_path}/a; true"), account("head -c 300000 /dev/zero | cat")
+    assert file is not None and pipe is not None
     assert file >= 300_000 > 100_000 > max(nothing, pipe)  # reading may set a file's time of access: some blocks
+
+
+def test_what_is_written_and_deleted_again_does_not_count(tmp_path: Path) -> None:
+    needs_a_disk(tmp_path)
+    assert settle_disks(60.0)
+    temporary = f"head -c 4096 /dev/zero > {tmp_path}/t; rm {tmp_path}/t"
+    told = [account(temporary, settled=True) for _ in range(3)]  # the first may set times of access
+    assert told[-1] == 0
+    assert account(temporary), "if not settled, it may be another program's file that was deleted"
+
+
+def test_a_result_that_is_replaced_counts(tmp_path: Path) -> None:
+    """As much is taken from the account as is written, were the file before not on the disk by then."""
+    needs_a_disk(tmp_path)
+    replaced = f"head -c 40960 /dev/zero > {tmp_path}/result"
+    account(replaced)
+    assert settle_disks(60.0)
+    told = account(replaced, settled=True)
+    assert told is not None and told >= 40960

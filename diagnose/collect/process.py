@@ -76,17 +76,32 @@ def has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def written_bytes(pid: int) -> int | None:
+def settle_disks(limit_s: float = 1.0) -> bool:
+    """Lets the system write to its disks what it still holds of anybody's files; whether that was done in time."""
+    syncing = threading.Thread(target=os.sync, daemon=True)
+    syncing.start()
+    syncing.join(limit_s)
+    return not syncing.is_alive()
+
+
+def written_bytes(pid: int, settled: bool = False) -> int | None:
     """Bytes that a process, and the children that it waited for, have caused to be written to disks: of files, and of
     folders that they changed. Pipes, terminals and file systems in memory do not count. None where Linux's account
     (proc(5), `write_bytes`) cannot be read.
+
+    After `settle_disks`, what is deleted before it reached a disk (`cancelled_write_bytes`) can only have been written
+    since. So a program all of whose bytes were deleted again wrote 0: Python's `tempfile` tries a folder in this way.
+    Without that, what is cancelled may be another program's, and does not count.
     """
     try:
         account = Path(f"/proc/{pid}/io").read_text("utf-8")
     except OSError:
         return None
-    match = re.search(r"^write_bytes: (\d+)$", account, re.MULTILINE)
-    return int(match.group(1)) if match else None
+    counts = dict(re.findall(r"^(\w+): (\d+)$", account, re.MULTILINE))
+    if "write_bytes" not in counts:
+        return None
+    written = int(counts["write_bytes"])
+    return 0 if settled and written == int(counts.get("cancelled_write_bytes", 0)) else written
 
 
 class Tail:

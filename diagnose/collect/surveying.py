@@ -35,6 +35,7 @@ from diagnose.collect.process import (
     has_ended,
     kill_tree,
     pump,
+    settle_disks,
     stdin_can_be_read_again,
     stdin_is_terminal,
     stdin_put_back,
@@ -250,6 +251,7 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
     """Runs the command with our stdin. What it prints is kept and not shown: as a rule the profiled run shows it."""
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
+    settled = settle_disks()
     began = time.monotonic()
     printed = Tail(_MOST_OUTPUT, _MOST_PIECES)
     with interrupts.caught(), stdin_put_back():
@@ -268,7 +270,9 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
         assert process.stdout is not None
         passing = threading.Thread(target=pump, args=(process.stdout, None, printed), daemon=True)
         passing.start()
-        timed_out, wrote = _wait(process, options, interrupts, own_group)
+        timed_out = _wait(process, options, interrupts, own_group)
+        wrote = written_bytes(process.pid, settled)
+        process.wait()
         seconds = time.monotonic() - began
         passing.join(timeout=2.0)  # a daemon that the target left behind may keep the pipe open
     if interrupts.count:
@@ -276,12 +280,10 @@ def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[st
     return _Ran(process.returncode, printed.read(), seconds, timed_out, wrote)
 
 
-def _wait(
-    process: subprocess.Popen[bytes], options: SurveyOptions, interrupts: Interrupts, own_group: bool
-) -> tuple[bool, int | None]:
+def _wait(process: subprocess.Popen[bytes], options: SurveyOptions, interrupts: Interrupts, own_group: bool) -> bool:
     """Waits for the end; asks for it at a time-out or an interrupt, and forces it after the grace.
 
-    Returns whether the time was out, and what the program wrote to disks.
+    Returns whether the time was out. The process has ended then, and its accounts can still be read.
     """
     began = time.monotonic()
     stop_by: float | None = None
@@ -300,9 +302,7 @@ def _wait(
                 for pid in tree(process.pid):
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGINT)
-    wrote = written_bytes(process.pid)
-    process.wait()
-    return timed_out, wrote
+    return timed_out
 
 
 def _in_memory() -> str | None:

@@ -1,6 +1,7 @@
 """What collecting costs: programs alone, under `ncu --set full`, and under diagnose in its modes; the filters, live.
 
-    python3 tests/gpu/collection.py --out DIR [--budget 350] [--only empty,loop,torch,kernels,filters] [--cases REGEX]
+    python3 tests/gpu/collection.py --out DIR [--budget 350] [--only empty,loop,kernels,torch,gpt,filters]
+                                    [--cases REGEX]
 
 Prints a table and writes DIR/collection.json, of which tests/gen_collection.py makes the tables of docs/collection.md.
 Needs nvcc, ncu, PyTorch (left out where it is missing) and a GPU. `ncu --set full` is given the same filter as diagnose
@@ -55,6 +56,49 @@ for _ in range(steps):
     optimiser.zero_grad()
 torch.cuda.synchronize()
 print("finished", steps)
+"""
+
+GPT = """
+import sys, torch
+from torch import nn
+from torch.nn import functional as F
+steps, width, device = int(sys.argv[1]), 1024, "cuda"
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, k, v = self.qkv(self.first(x)).view(b, s, 3, 16, 64).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, s, width)
+        x = x + F.dropout(self.out(y), 0.1)
+        return x + F.dropout(self.down(F.gelu(self.up(self.second(x)))), 0.1)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(32000, width), nn.Embedding(1024, width)
+        self.blocks = nn.Sequential(*(Block() for _ in range(4)))
+        self.last, self.head = nn.LayerNorm(width), nn.Linear(width, 32000, bias=False)
+
+    def forward(self, t):
+        return self.head(self.last(self.blocks(self.words(t) + self.places.weight[: t.shape[1]])))
+
+model = Model().to(device)
+optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
+for _ in range(steps):
+    tokens = torch.randint(32000, (4, 1025), device=device)
+    with torch.autocast(device, torch.bfloat16):
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimiser.step()
+    optimiser.zero_grad()
+print("finished", steps, loss.item())
 """
 
 
@@ -173,7 +217,7 @@ def program(
         print(
             f"   {name} {mode}: {row['seconds']:.1f} s, exit {row['exit']}, {row.get('profiled')} kernels,",
             f"passes {row.get('passes')}, covered {row.get('covered_share')}, stages {stages},",
-            f"survey {counted.get('method')} {counted.get('seconds')}",
+            f"survey {counted.get('method')} {counted.get('seconds')}, wrote {counted.get('wrote_bytes')}",
             flush=True,
         )
 
@@ -349,7 +393,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=350.0)
-    parser.add_argument("--only", default="filters,empty,loop,torch,kernels")
+    parser.add_argument("--only", default="filters,empty,loop,torch,kernels,gpt")
     parser.add_argument("--cases", default="", metavar="REGEX", help="of the filters, only these")
     given = parser.parse_args()
     only = given.only.split(",")
@@ -365,6 +409,7 @@ def main() -> int:
     build = ["nvcc", "-O3", "-std=c++17", "-lineinfo", "-arch=sm_90", "-I", str(ROOT / "kernels")]
     subprocess.run([*build, str(ROOT / "tests/gpu/training_loop.cu"), "-o", str(folder / "loop")], check=True)
     (folder / "train.py").write_text(TORCH)
+    (folder / "gpt.py").write_text(GPT)
     found: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "gpu": next((gpu.name for gpu in gpus()), None),
@@ -385,12 +430,14 @@ def main() -> int:
     if "loop" in only:
         modes = {"default": [], "deep": ["--deep"], "single-pass": ["--single-pass"], "no-stop": ["--no-stop"]}
         found["programs"]["loop"] = program(run, str(ncu), "loop", LOOP, modes)
-    if "torch" in only and run.left() > 90:
-        if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
-            modes = {"default": [], "single-pass": ["--single-pass"]}
-            found["programs"]["torch"] = program(run, str(ncu), "torch", [sys.executable, "train.py", "20"], modes)
     if "kernels" in only and run.left() > 60:
         found["programs"] |= kernels(run, str(ncu))
+    if {"torch", "gpt"} & set(only):
+        if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+            for name, script, steps in (("torch", "train.py", "20"), ("gpt", "gpt.py", "50")):
+                if name in only and run.left() > 90:
+                    target = [sys.executable, script, steps]
+                    found["programs"][name] = program(run, str(ncu), name, target, {"default": []})
     (given.out / "collection.json").write_text(json.dumps(found, indent=1))
     print(
         f"{'program':22} {'alone':>7} {'full':>7} {'default':>8} {'ratio':>6} {'deep':>7} {'1 pass':>7}",
