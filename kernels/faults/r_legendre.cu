@@ -132,7 +132,8 @@ int main(int argc, char** argv) {
     };
     launch_once(launch);
     std::vector<double2> got = to_host(field.out, n);
-    require(std::all_of(got.begin(), got.end(), [](double2 v) { return std::isfinite(v.x) && std::isfinite(v.y); }), "a value is not finite");
+    auto finite = [](double2 v) { return std::isfinite(v.x) && std::isfinite(v.y); };
+    require(std::all_of(got.begin(), got.end(), finite), "a value is not finite");
     double difference = 0, norm = 0;
     for (size_t i = 0; i < n; i += std::max<size_t>(1, n / 4000) | 1) {
         int m = int(i / latitudes);

@@ -102,7 +102,8 @@ void reference_plate(std::vector<double>& t, int sweeps) {
 
 int main(int argc, char** argv) {
     Args args(argc, argv);
-    int cluster = positive(args, "cluster", 10, 16), plates = positive(args, "plates", 96, 4096), sweeps = positive(args, "sweeps", 24, 1000);
+    int cluster = positive(args, "cluster", 10, 16), plates = positive(args, "plates", 96, 4096);
+    int sweeps = positive(args, "sweeps", 24, 1000);
     int reps = repeats(args);
     unsigned long long key = seed(args);
     args.done();

@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
     args.done();
     size_t n = size_t(rays) * 32;
     int *leaf = device_alloc<int>(size_t(leaves) * 2), *start = device_alloc<int>(rays);
-    float *opacity = device_alloc<float>(size_t(rows) * 32), *coefficients = device_alloc<float>(kCoefficients), *out = device_alloc<float>(n);
+    float *opacity = device_alloc<float>(size_t(rows) * 32), *coefficients = device_alloc<float>(kCoefficients);
+    float* out = device_alloc<float>(n);
     std::mt19937_64 rng(key);
     std::vector<int> records(size_t(leaves) * 2);
     for (size_t i = 0; i < records.size(); i += 2) {
