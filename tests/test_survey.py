@@ -116,6 +116,26 @@ def test_configurations_of_a_chosen_name_come_with_it_and_count() -> None:
     assert len(choose(rows, 4, 1).chosen) == 4, "and no more than asked for"
 
 
+def test_a_name_whose_shapes_cost_more_than_they_hold_comes_last() -> None:
+    """Twelve shapes of one name hold less together than three others, so they cost too much; without a limit they come."""
+    shapes = [row("map", grid=(n, 1, 1), us=3.0 if n == 1 else 0.01) for n in range(1, 13)]
+    rows = [
+        *(row(f"k{n:02}", us=20.0, first=n) for n in range(4)),
+        *(row(f"s{n:02}", us=2.0) for n in range(10)),
+        *shapes,
+    ]
+    names = {one.name for one in choose(rows, 15, 0.95).chosen}
+    assert "map" not in names and len(names) == 14
+    assert "map" in {one.name for one in choose(rows, 50, 0.99).chosen}
+
+
+def test_a_name_without_which_the_share_cannot_be_reached_is_chosen_first() -> None:
+    """A kernel in very many shapes: each short, together a third of the time."""
+    shapes = [row("attention", grid=(n, 1, 1), us=1.0, first=n) for n in range(1, 101)]
+    rows = [*(row(f"k{n:02}", us=20.0) for n in range(10)), *shapes]
+    assert "attention" in {one.name for one in choose(rows, 20, 0.95).chosen}
+
+
 def test_processes_and_repeats_are_one_row() -> None:
     rows = merged([row(us=2, first=5, launches=3), row(us=4, first=1, launches=1), row(us=1, device=1)])
     assert [(one.launches, one.total_us, one.processes, one.first) for one in rows] == [(1, 1, 1, 0), (4, 6, 2, 1)]

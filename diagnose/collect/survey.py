@@ -99,22 +99,31 @@ FEW = 10
 def choose(
     configurations: Sequence[Configuration], top: int, coverage: float, admitted: Iterable[bool] | None = None
 ) -> Choice:
-    """The longest configurations: at most `top`, until they hold `coverage` of the GPU time that is admitted.
+    """Configurations that hold `coverage` of the GPU time that is admitted: as few as can be, at most `top`.
 
-    ncu is told names, so the other configurations of a chosen name are profiled with it: they are chosen, too, and what
-    they hold need not come from further names.
+    ncu is told names, so all configurations of a chosen name are profiled: names are chosen, those first that hold the
+    most time for each configuration, and a name that does not fit is left for one that does. Before them come the names
+    without which the coverage cannot be reached.
     """
     admits = list(admitted) if admitted is not None else [True] * len(configurations)
     those = [one for one, good in zip(configurations, admits, strict=True) if good]
     ranked = sorted(those, key=lambda one: (-one.total_us, one.first))
-    wanted = coverage * sum(one.total_us for one in those)
+    total = sum(one.total_us for one in those)
+    names: dict[str | int, list[Configuration]] = {}
+    for place, one in enumerate(ranked):
+        names.setdefault(one.mangled or place, []).append(one)
+
+    def order(alike: list[Configuration]) -> tuple[bool, float]:
+        held = sum(one.total_us for one in alike)
+        needed = held > (1 - coverage) * total
+        return not needed, -held if needed else -held / len(alike)
+
     chosen: list[Configuration] = []
-    for one in ranked:
-        held = sum(other.total_us for other in chosen)
-        if len(chosen) >= top or (held >= wanted and len(chosen) >= FEW):
+    for alike in sorted(names.values(), key=order):
+        if len(chosen) >= FEW and sum(one.total_us for one in chosen) >= coverage * total:
             break
-        if one not in chosen:
-            alike = [other for other in ranked if one.mangled and other.mangled == one.mangled] or [one]
+        needed = not order(alike)[0]
+        if needed or len(chosen) + len(alike) <= top:
             chosen += alike[: top - len(chosen)]
     chosen.sort(key=ranked.index)
     others = tuple(one for one, good in zip(configurations, admits, strict=True) if not good)
