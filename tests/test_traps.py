@@ -73,6 +73,16 @@ def test_trap_03_long_scoreboard_under_a_full_hbm_is_no_latency() -> None:
     assert seen >= 2, f"only {seen} recorded kernels wait on loads under a full HBM"
 
 
+@pytest.mark.parametrize("name", ["gemm/cublas", "attention/decode"])
+def test_trap_03_waiting_for_an_mbarrier_is_no_latency_of_loads(name: str) -> None:
+    """Both wait on long scoreboard for TMA, load little by LDG, and hand out tiles by a few hundred atomics: divided by
+    those loads the waits would look like a queue of loads behind atomics."""
+    found = diagnosis(name)
+    assert number(found, "stall_long_scoreboard") > 0.1 and number(found, "global_atomic_instructions") > 100
+    assert number(found, "cycles_per_load") < 4000, summary(found)
+    assert "global-atomics" not in rule_ids(found)
+
+
 def test_trap_04_low_occupancy_without_exposed_latency_is_no_finding() -> None:
     for name in recorded.names():
         found = diagnosis(name)

@@ -184,8 +184,8 @@ def _wait_kind_or_reason(kinds: tuple[str, ...], reasons: tuple[str, ...]) -> Co
 
 
 def _cycles_per_load(c: Context) -> float | None:
-    """Cycles that a warp waits on long scoreboard for each global or local load it executes (latency seen by a
-    warp).
+    """Cycles that a warp waits for data on long scoreboard for each global or local load it executes (latency seen by a
+    warp). Waits for others under the same reason (mbarriers, atomics, copies, textures) are left out by address.
     """
     source, shares, _ = _distribution(c)
     per_instruction = c.number(
@@ -195,7 +195,11 @@ def _cycles_per_load(c: Context) -> float | None:
     loads = sum(n for op, n in c.kernel.opcodes.items() if op.split(".", 1)[0] in {"LDG", "LD", "LDL"})
     if source == "none" or per_instruction is None or not loads or not executed:
         return None
-    return per_instruction * shares.get("long_scoreboard", 0.0) * executed / loads
+    waiting = [wait for wait in kernel_waits(c) if wait.stall == "long_scoreboard"]
+    samples = sum(wait.samples for wait in waiting)
+    for_loads = sum(wait.samples for wait in waiting if wait.kind in ("global_load", "local_load"))
+    share = shares.get("long_scoreboard", 0.0) * (for_loads / samples if samples else 1.0)
+    return per_instruction * share * executed / loads
 
 
 def _source(c: Context) -> str:

@@ -45,6 +45,8 @@ ALARMS = {
     ("racecheck", "attention/specialised"): ONE_FOR_ALL,
     ("racecheck", "faults/p-pieces-a"): ONE_FOR_ALL,
     ("racecheck", "faults/p-pieces-b"): ONE_FOR_ALL,
+    ("racecheck", "faults/q-page-a"): ONE_FOR_ALL,
+    ("racecheck", "faults/q-page-b"): ONE_FOR_ALL,
     ("racecheck", "gemm/sparse"): ONE_FOR_ALL,
 }
 AT_ONCE = max(12, (os.cpu_count() or 12) * 3 // 4)  # programs under a sanitizer, whose work is mostly the host's
