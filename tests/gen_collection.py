@@ -65,9 +65,9 @@ def programs(data: Mapping[str, Any]) -> str:
     ]
     for name, row in data["programs"].items():
         full, default = row.get("full"), row["default"]
-        whole = full and not full["exit"]  # a run that its budget cut off is no measure
-        ratio = f"{default['seconds'] / full['seconds']:.2f}" if whole else ""
-        cells = [_seconds(row.get("alone")), _seconds(full), _seconds(default), ratio]
+        share = f"{default['seconds'] / full['seconds']:.2f}" if full else ""
+        more, less = ("> ", "< ") if full and full["exit"] else ("", "")  # the budget cut off a run: it takes longer
+        cells = [_seconds(row.get("alone")), f"{more}{_seconds(full)}", _seconds(default), f"{less}{share}"]
         cells += [_seconds(row.get(mode)) for mode in _COLUMNS[1:]]
         lines.append(f"| {_TITLES.get(name, name)} | {' | '.join(cells)} |")
     lines += [
