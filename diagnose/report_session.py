@@ -1,8 +1,8 @@
 """What a report file says about its own making: profiler version, command line, host, number of results.
 
 `ncu_report` shows none of this. A report is the magic `NVR\\0`, a length-prefixed file header, and blocks: a
-length-prefixed protobuf header (number of sources, number of results, session details, string table, payload size)
-followed by its payload: the sources, then the results, each length-prefixed. Seen so in files of 2019 to 2025; only
+length-prefixed protobuf header (number of sources, number of results, session details, string table, payload size,
+process) followed by its payload: the sources, then the results, each length-prefixed. Seen so in files of 2019 to 2025; only
 the headers and the first fields of the results are read here, in Python, with every length checked, so the bytes need
 not be trusted.
 """
@@ -19,7 +19,7 @@ from typing import BinaryIO
 MAGIC = b"NVR\0"
 _MAX_HEADER = 64 << 20  # the largest seen is 135 KB: the string table of a full metric set
 _MAX_BLOCKS = 1_000_000
-_RESULT_HEAD = 1 << 16  # process and names come first; the longest mangled name seen has 9 kB
+_RESULT_HEAD = 1 << 16  # names come first; the longest mangled name seen has 9 kB
 
 # Options of ncu that take no value; every other option is followed by one.
 _FLAGS = frozenset({"-f", "--force-overwrite", "--nvtx", "--call-stack", "--csv", "--verbose", "--quiet"})
@@ -86,7 +86,11 @@ def read_session(path: Path) -> Session:
 
 
 def _launched(file: BinaryIO, header: list[tuple[int, int | bytes]], size: int) -> list[tuple[int, str]]:
-    """Process (field 1) and function name (field 6) of the results in the payload that begins here."""
+    """Process and function name (field 6) of the results in the payload that begins here.
+
+    The process is the block's (field 6 of its header, its field 1); 0 where a file does not say. A result's own field 1
+    is the thread that launched: PyTorch launches the kernels of its backward pass in another one.
+    """
 
     def count(field: int) -> int:
         return sum(value for number, value in header if number == field and isinstance(value, int))
@@ -95,18 +99,17 @@ def _launched(file: BinaryIO, header: list[tuple[int, int | bytes]], size: int) 
     if not results or sources + results > _MAX_BLOCKS:
         return []
     found = []
+    process = _process(header)
     for place in range(sources + results):
         prefix = file.read(4)
         end = file.tell() + (struct.unpack("<I", prefix)[0] if len(prefix) == 4 else size)
         if end > size:
             return []
         if place >= sources:
-            process, name = 0, ""
+            name = ""
             try:
                 for number, value in _fields(file.read(min(_RESULT_HEAD, end - file.tell()))):
-                    if number == 1 and isinstance(value, int):
-                        process = value
-                    elif number == 6 and isinstance(value, bytes):
+                    if number == 6 and isinstance(value, bytes):
                         name = _text(value)
                         break
             except ValueError:  # the head ends within a field
@@ -114,6 +117,16 @@ def _launched(file: BinaryIO, header: list[tuple[int, int | bytes]], size: int) 
             found.append((process, name))
         file.seek(end)
     return found
+
+
+def _process(header: list[tuple[int, int | bytes]]) -> int:
+    """The process whose results a block holds; 0 where its header does not say."""
+    told = next((value for number, value in header if number == 6 and isinstance(value, bytes)), b"")
+    try:
+        process = dict(_fields(told)).get(1)
+    except ValueError:
+        return 0
+    return process if isinstance(process, int) else 0
 
 
 class _Blocks:

@@ -235,6 +235,18 @@ def test_processes_of_one_report_are_told_apart_and_compared(tmp_path: Path) -> 
     assert document["program"]["findings"][0]["rule"] == "slow-rank"
 
 
+def test_threads_of_one_process_are_no_ranks(tmp_path: Path) -> None:
+    """PyTorch launches its backward pass from a thread of its own, whose number stands where a process' first thread
+    has that of the process."""
+    report = two_processes(tmp_path / "two.ncu-rep")
+    one, other = (b"\x08%s\x12\t127.0.0.1" % pid for pid in (b"\xcf\x18", b"\xd1\x18"))  # 3151 and 3153, of a block
+    data = report.read_bytes()
+    assert data.count(one) > 1 < data.count(other)
+    report.write_bytes(data.replace(other, one))
+    document = api.diagnose_reports([report], api.Options()).document
+    assert {kernel["process"] for kernel in document["kernels"]} == {None} and document["ranks"] is None
+
+
 # --- ranks compared
 
 
