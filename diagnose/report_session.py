@@ -2,9 +2,9 @@
 
 `ncu_report` shows none of this. A report is the magic `NVR\\0`, a length-prefixed file header, and blocks: a
 length-prefixed protobuf header (number of sources, number of results, session details, string table, payload size,
-process) followed by its payload: the sources, then the results, each length-prefixed. Seen so in files of 2019 to 2025; only
-the headers and the first fields of the results are read here, in Python, with every length checked, so the bytes need
-not be trusted.
+process) followed by its payload: the sources, then the results, each length-prefixed. Seen so in files of 2019 to
+2025; only the headers and the first fields of the results are read here, in Python, with every length checked, so the
+bytes need not be trusted.
 """
 
 from __future__ import annotations

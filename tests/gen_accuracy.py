@@ -106,8 +106,8 @@ OUT_OF_SAMPLE = (
     "rules of 7b21f9c): a median error of 16.4 %, 77 % of the intervals hold, width 1.99. k-* and m-* (34 pairs, by "
     "those of 972cf4b): 16.0 %, 76 % and 1.93. heldout_g.yaml (7 pairs, by those of d1e25d3): 21.5 %, 86 % and 1.98. "
     "q-*, r-* and s-* (13 pairs, by those of 312be28): 20.3 %, 85 % and 1.99; nothing has been learnt from them. "
-    "With what was learnt since, also from them, those before them are 10.3 % (52 pairs, 87 %), 10.6 % (41 pairs, 93 %) and 16.7 % "
-    "(9 pairs, all, width 3.2): figures of kernels that were looked at."
+    "With what was learnt since, also from them, those before them are 10.3 % (52 pairs, 87 %), 10.6 % (41 pairs, "
+    "93 %) and 16.7 % (9 pairs, all, width 3.2): figures of kernels that were looked at."
 )
 CALIBRATION = (
     "Sure of a finding: even the low end of its interval is a fifth of the time, and it leads the next by a tenth. Of "
@@ -250,9 +250,9 @@ def text() -> str:
 
         **Gains out of sample:** {OUT_OF_SAMPLE}
 
-        **Held out:** {len(held_out)} more kernels (`g-*`, `k-*`, `m-*`, `n-*`, `p-*` to `s-*`) have labels. {counted} After
-        those had been counted, some of these kernels taught rules, too. All have run by now: there is no unseen set
-        left.
+        **Held out:** {len(held_out)} more kernels (`g-*`, `k-*`, `m-*`, `n-*`, `p-*` to `s-*`) have labels. {counted}
+        After those had been counted, some of these kernels taught rules, too. All have run by now: there is no unseen
+        set left.
 
         **One GPU** (H200), one recording a kernel: no spread of repeats, no other architecture.
     """.strip().split("\n\n")
