@@ -244,7 +244,7 @@ def test_threads_of_one_process_are_no_ranks(tmp_path: Path) -> None:
     assert data.count(one) > 1 < data.count(other)
     report.write_bytes(data.replace(other, one))
     document = api.diagnose_reports([report], api.Options()).document
-    assert {kernel["process"] for kernel in document["kernels"]} == {None} and document.get("ranks") is None
+    assert {kernel.get("process") for kernel in document["kernels"]} == {None} and document.get("ranks") is None
 
 
 # --- ranks compared
