@@ -288,7 +288,8 @@ def _decide(
         return _from_finding(ranked[0], fired, env, "low"), ranked
     nearest = _explains_most(outcomes, context)
     if nearest is not None:
-        return Verdict(nearest.id, nearest.klass, nearest.title, None, None, "low", nearest.sentence.fill(env)), []
+        title = f"No cause stands out; nearest limit: {nearest.id}"
+        return Verdict(nearest.id, nearest.klass, title, None, None, "low", nearest.sentence.fill(env)), []
     fallback = outcomes.get(FALLBACK)
     if fallback is not None:
         finding = _finding(fallback, Stakes(None, None, None), 1.0, context)

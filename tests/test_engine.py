@@ -133,6 +133,19 @@ def test_a_small_finding_alone_is_the_verdict_at_low_confidence(pack: Pack) -> N
     assert (found.verdict.rule, found.verdict.confidence) == ("fault", "low")
 
 
+def test_where_no_rule_fires_the_nearest_limit_is_named_as_that(pack: Pack) -> None:
+    roof = {"class": "hardware", "at_stake": None}
+    binding = {
+        "base": {"binding_resource": "issue", "waves": 10.0},
+        "silent": [{"waves": 1.0}, {"binding_resource": "l2"}],
+    }
+    pack.add("roof", {"all": ["binding_resource == 'issue'", "waves > 9"]}, examples=binding, **roof)
+    found = run(pack, {"binding_resource": "issue", "top_utilization": EXPLAINS + 0.01}).verdict
+    assert (found.rule, found.klass, found.confidence) == ("roof", "hardware", "low")
+    assert found.title == "No cause stands out; nearest limit: roof"
+    assert run(pack, {"binding_resource": "issue", "top_utilization": EXPLAINS - 0.01}).verdict.rule == FALLBACK
+
+
 def test_weights_scale_the_stake(pack: Pack) -> None:
     pack.add("first")
     pack.add("second", at_stake="idle_sm_share")

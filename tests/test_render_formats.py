@@ -189,6 +189,17 @@ def test_every_key_of_a_kernel_may_be_null_or_missing(document: Document) -> Non
 # ---- HTML ----
 
 
+@pytest.mark.parametrize("name", ["html", "markdown"])
+def test_a_limit_that_is_only_the_nearest_is_not_said_to_be_reached(name: str, document: Document) -> None:
+    """A hardware verdict with low confidence: nothing stood out, or one pass told which resource is busiest."""
+    kernel = next(one for one in document["kernels"] if one["verdict"]["class"] == "hardware")
+    document["kernels"] = [kernel]
+    assert "at its limit" in RENDERERS[name](document)
+    kernel["verdict"]["confidence"] = "low"
+    found = RENDERERS[name](document)
+    assert "nearest limit" in found and not re.search("at (its|their) (hardware )?limit", found)
+
+
 def test_the_policy_allows_exactly_the_pages_own_script_and_style(document: Document) -> None:
     page = Page(html.render(document))
     policy = next(

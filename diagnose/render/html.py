@@ -686,7 +686,8 @@ def _tally(found: list[view.KernelView]) -> str:
     states = [one.state for one in found]
     parts = [
         (open_, "to act on"),
-        (sum(one.klass == "hardware" for one in found), "at their limit"),
+        (sum(one.at_its_limit for one in found), "at their limit"),
+        (sum(one.klass == "hardware" and not one.at_its_limit for one in found), "without a clear cause"),
         (sum(one.klass == "unknown" for one in found), "not known"),
         (states.count("accepted"), "accepted"),
         (states.count("lapsed"), "no longer accepted"),

@@ -127,12 +127,17 @@ class KernelView:
         return self.sentence or self.deciding or "Too little was measured to say."
 
     @property
+    def at_its_limit(self) -> bool:
+        """Whether the verdict is a hardware limit that is known to hold, and not only the nearest one."""
+        return self.klass == "hardware" and self.confidence != "low"
+
+    @property
     def win(self) -> str:
         """What can be won, as text for a table cell."""
         if self.speedup is not None:
             return fmt.times(self.speedup.get("expected"))
         if self.klass == "hardware":
-            return "at its limit"
+            return "at its limit" if self.at_its_limit else "nearest limit"
         if self.at_stake is not None and self.at_stake < 1:
             return fmt.times(1 / (1 - self.at_stake))
         return fmt.NOT_MEASURED
@@ -348,7 +353,7 @@ def summary(document: Document, views: Sequence[KernelView]) -> str:
     unknown = sum(view.total_us or 0.0 for view in known if view.klass == "unknown") / total if total > 0 else 1.0
     if unknown > 0.5:
         return f"Too little was measured to say what limits {fmt.share(unknown)} of the GPU time."
-    if all(view.klass == "hardware" for view in known):
+    if all(view.at_its_limit for view in known):
         subject = "The kernel runs at its" if len(known) == 1 else f"All {len(known):,} kernels run at their"
         return f"{subject} hardware limit: leave the code as it is, or move fewer bytes or operations."
     return f"No fix worth having was found in {fmt.duration(total)} of GPU time."
