@@ -259,7 +259,9 @@ def critical(c: Context) -> tuple[str, str] | None:
     if top >= _EXPLAINS:
         what = _CRITICAL[resource]
         verb = "is" if what == "arithmetic" else "are"
-        return what, f"{_resource(resource)} needs {_share(top)} of the time: {what} {verb} the critical path."
+        named = _resource(resource)
+        needs = "need" if named.endswith("slots") else "needs"
+        return what, f"{named} {needs} {_share(top)} of the time: {what} {verb} the critical path."
     waits = {name: c.value(name) for name in c.catalogue if name.startswith("exposed_")}
     # The families by stall hold the same time as those by what is waited for; the latter say more.
     known = {name: value for name, value in waits.items() if value and name not in _STALL_VIEWS}
