@@ -143,7 +143,9 @@ def job(
     resume: list[str] = typer.Option(
         [], "--resume", metavar="REPORT", help="Goes on with the report of an interrupted run (repeatable)."
     ),
-    max_launches: int = typer.Option(50, "--max-launches", metavar="N", min=1, help="Profiles at most N launches."),
+    max_launches: int = typer.Option(
+        None, "--max-launches", metavar="N", min=1, help="Profiles at most N launches (50, or as many as --top)."
+    ),
     clock_control: str = typer.Option("none", "--clock-control", metavar="none|base", help="ncu's clock control."),
     cache_control: str = typer.Option("all", "--cache-control", metavar="all|none", help="all: flushed each pass."),
     replay: str = typer.Option("kernel", "--replay", metavar="MODE", help="kernel, application, range or app-range."),

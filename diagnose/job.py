@@ -42,7 +42,7 @@ class Job:
     library: bool = True
     all_facts: bool = False
     kernel: str | None = None
-    max_launches: int = 50
+    max_launches: int | None = None
     clock_control: str = "none"
     cache_control: str = "all"
     replay: str = "kernel"

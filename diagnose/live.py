@@ -51,7 +51,7 @@ class Live:
     """
 
     profile: Path
-    max_launches: int = TOP
+    max_launches: int | None = None
     clock_control: str = "none"
     cache_control: str = "all"
     replay: str = "kernel"
@@ -71,11 +71,16 @@ class Live:
     profiler_range: bool = False
     resume: tuple[Path, ...] = ()
 
+    @property
+    def cap(self) -> int:
+        """Launches at which the run is stopped: room for `top`, where nothing else is asked for."""
+        return self.max_launches or max(TOP, self.top)
+
     def selection(self, kernel: str | None) -> Selection:
         """The filters as ncu's plan has them."""
         return Selection(
             kernel=kernel,
-            max_launches=self.max_launches,
+            max_launches=self.cap,
             skip=self.skip,
             count=self.count,
             demangled=self.demangled,
@@ -153,8 +158,8 @@ def _choose(live: Live, selection: Selection, found: Survey) -> Choice:
     admitted = [admits(selection, one) for one in found.configurations]
     if not any(admitted):
         raise _nothing_matches(selection, found)
-    choice = counting.choose(found.configurations, min(live.top, live.max_launches), live.coverage, admitted)
-    return _within(choice, found, live.max_launches)
+    choice = counting.choose(found.configurations, min(live.top, live.cap), live.coverage, admitted)
+    return _within(choice, found, live.cap)
 
 
 def _within(choice: Choice, found: Survey, most: int) -> Choice:
@@ -398,7 +403,10 @@ def _not_chosen(choice: Choice, found: Survey, live: Live) -> list[str]:
     names = list(dict.fromkeys(one.name for one in choice.left_out))
     told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     line = f"left out: {len(choice.left_out)} kernels and launch configurations with {share:.1%} of the GPU time"
-    return [f"{line}, beyond --top {live.top} or --coverage {live.coverage:g}: {told}"]
+    admitted = (*choice.chosen, *choice.left_out)
+    needed = len(counting.choose(admitted, len(admitted), live.coverage).chosen)
+    more = f" (--top {needed} would reach it)" if needed > len(choice.chosen) else ""
+    return [f"{line}, beyond --top {live.top} or --coverage {live.coverage:g}{more}: {told}"]
 
 
 def _ran_on(live: Live, collected: Collected, expected: int) -> list[str]:
@@ -452,7 +460,7 @@ def _second_run(
     selection = replace(
         live.selection(asked.kernel),
         names=tuple(dict.fromkeys(kernel.mangled for kernel in open_kernels)),
-        max_launches=max(live.max_launches, len(profile.kernels)),
+        max_launches=max(live.cap, len(profile.kernels)),
     )
     plan = Plan(
         metrics=(*FINGERPRINT, *metrics),

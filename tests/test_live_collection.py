@@ -160,6 +160,18 @@ def test_what_the_choice_leaves_out_is_said(world: World) -> None:
     assert any(line.startswith(f"left out: {len(world.rows) - 2} kernels and launch") for line in document["warnings"])
 
 
+def test_how_many_would_reach_the_coverage_is_said(world: World) -> None:
+    all_of_them = len(world.rows)
+    warnings = world(top=2, coverage=1.0).document["warnings"]
+    assert any(f"--coverage 1 (--top {all_of_them} would reach it): " in line for line in warnings)
+
+
+@pytest.mark.parametrize(("options", "cap"), [({}, 50), ({"top": 80}, 80), ({"top": 80, "max_launches": 60}, 60)])
+def test_the_cap_leaves_room_for_the_top(world: World, options: dict[str, int], cap: int) -> None:
+    world(**options)
+    assert f"--launch-count {cap} " in world.commands[0]
+
+
 def test_the_cap_holds_with_what_comes_under_the_chosen_names(world: World) -> None:
     """Another launch configuration of a chosen kernel is profiled, too: ncu's filter is by name."""
     longest = max(world.rows, key=lambda one: one.total_us)
