@@ -165,6 +165,7 @@ def _choose(live: Live, selection: Selection, found: Survey) -> Choice:
 def _within(choice: Choice, found: Survey, most: int) -> Choice:
     """The choice without its shortest configurations, until what comes with the names of the others fits the cap."""
     chosen = list(choice.chosen)
+    found = counting.standing(found, choice)
     while len(chosen) > 1 and _launches_expected(found, [one.mangled for one in chosen]) > most:
         chosen.pop()
     return replace(choice, chosen=tuple(chosen), left_out=(*choice.chosen[len(chosen) :], *choice.left_out))
@@ -228,8 +229,8 @@ def profile_program(target: Sequence[str], live: Live, asked: Asked, progress: P
         if kept is not None and not chosen.chosen:
             return _only_kept(live, kept, state, progress)
         if chosen.names:
-            expected = _launches_expected(state.survey, chosen.names)
-            selection = replace(selection, names=chosen.names)
+            expected = _launches_expected(counting.standing(state.survey, state.choice), chosen.names)
+            selection = replace(selection, names=chosen.names, by_name=chosen.by_name)
             state.stop_reason = _stops(live, state.survey)
             enough = expected if state.stop_reason else None
     # Padding is judged by issued Tensor operations: executed opcodes tell them, but not of whole graphs and ranges.
@@ -391,7 +392,8 @@ def _read(collected: Collected, asked: Asked) -> Profile:
 def _count(profile: Profile, state: _State) -> Profile:
     if state.survey is None:
         return profile
-    profile, state.profiled = counting.counted(profile, state.survey)
+    found = counting.standing(state.survey, state.choice) if state.choice is not None else state.survey
+    profile, state.profiled = counting.counted(profile, found)
     return profile
 
 
@@ -405,7 +407,7 @@ def _not_chosen(choice: Choice, found: Survey, live: Live) -> list[str]:
     line = f"left out: {len(choice.left_out)} kernels and launch configurations with {share:.1%} of the GPU time"
     admitted = (*choice.chosen, *choice.left_out)
     needed = len(counting.choose(admitted, len(admitted), live.coverage).chosen)
-    more = f" (--top {needed} would reach it)" if needed > len(choice.chosen) else ""
+    more = f" (--top {needed} would reach it)" if needed > len(choice.chosen) and not choice.by_name else ""
     return [f"{line}, beyond --top {live.top} or --coverage {live.coverage:g}{more}: {told}"]
 
 
@@ -461,6 +463,7 @@ def _second_run(
         live.selection(asked.kernel),
         names=tuple(dict.fromkeys(kernel.mangled for kernel in open_kernels)),
         max_launches=max(live.cap, len(profile.kernels)),
+        by_name=state.choice is not None and state.choice.by_name,
     )
     plan = Plan(
         metrics=(*FINGERPRINT, *metrics),
@@ -610,7 +613,8 @@ def _document(live: Live, state: _State) -> dict[str, Any]:
         "clocks": asdict(found.clocks) if found.clocks is not None else None,
         "wrote_bytes": found.wrote_bytes,
     }
-    rest = sorted((one for one in found.configurations if one.key not in done), key=lambda one: -one.total_us)
+    rows = counting.standing(found, state.choice).configurations if state.choice is not None else found.configurations
+    rest = sorted((one for one in rows if one.key not in done), key=lambda one: -one.total_us)
     entry["left_out"] = [
         {
             "name": one.name,

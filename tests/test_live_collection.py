@@ -166,6 +166,18 @@ def test_how_many_would_reach_the_coverage_is_said(world: World) -> None:
     assert any(f"--coverage 1 (--top {all_of_them} would reach it): " in line for line in warnings)
 
 
+def test_a_kernel_in_very_many_configurations_is_profiled_once_for_all(world: World) -> None:
+    """As the tokens of a language model: a new grid for each."""
+    longest = max(world.rows, key=lambda one: one.total_us)
+    world.rows += [replace(longest, grid=(1000 + n, 1, 1)) for n in range(120)]
+    document = world().document
+    (command,) = world.commands
+    assert "--filter-mode" not in command and "--kernel-id ::regex:^(" in command
+    assert any("stands for its launch configurations, because there are too many" in w for w in document["warnings"])
+    (kernel,) = [one for one in document["kernels"] if one["launches"] > 120]
+    assert kernel["time_share"] > 0.9 and document["program"]["covered_share"] > 0.95
+
+
 @pytest.mark.parametrize(("options", "cap"), [({}, 50), ({"top": 80}, 80), ({"top": 80, "max_launches": 60}, 60)])
 def test_the_cap_leaves_room_for_the_top(world: World, options: dict[str, int], cap: int) -> None:
     world(**options)

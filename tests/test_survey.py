@@ -23,7 +23,7 @@ from diagnose.collect.host import Gpu
 from diagnose.collect.names import function_of
 from diagnose.collect.plan import Selection
 from diagnose.collect.process import Tail, has_ended, settle_disks, written_bytes
-from diagnose.collect.survey import FEW, Configuration, Survey, choose, configuration_of, counted, merged
+from diagnose.collect.survey import FEW, Configuration, Survey, choose, configuration_of, counted, merged, standing
 from diagnose.collect.surveying import SurveyOptions
 from diagnose.errors import DiagnoseError
 from diagnose.model import Profile
@@ -134,6 +134,27 @@ def test_a_name_without_which_the_share_cannot_be_reached_is_chosen_first() -> N
     shapes = [row("attention", grid=(n, 1, 1), us=1.0, first=n) for n in range(1, 101)]
     rows = [*(row(f"k{n:02}", us=20.0) for n in range(10)), *shapes]
     assert "attention" in {one.name for one in choose(rows, 20, 0.95).chosen}
+
+
+def many_shapes() -> list[Configuration]:
+    """Tokens are generated one after another: two kernels in a new configuration each time, one always in the same."""
+    grown = [row(name, grid=(n, 1, 1), us=1.0 + n / 1000, first=1000 - n) for name in "ab" for n in range(300)]
+    return [row("c", us=40.0), *grown]
+
+
+def test_names_with_more_shapes_than_may_be_profiled_are_chosen_by_name() -> None:
+    choice = choose(many_shapes(), 50, 0.95)
+    assert choice.by_name and sorted(one.name for one in choice.chosen) == ["a", "b", "c"] and not choice.left_out
+    assert {one.grid[0] for one in choice.chosen if one.name != "c"} == {299}, "the first that is launched"
+    assert not choose(many_shapes(), 1000, 0.95).by_name
+
+
+def test_a_launch_that_stands_for_a_name_has_all_its_launches() -> None:
+    survey = Survey("cupti", tuple(many_shapes()))
+    found = standing(survey, choose(survey.configurations, 50, 0.95))
+    assert len(found.configurations) == 3
+    assert (found.launches, found.total_us) == (survey.launches, pytest.approx(survey.total_us))
+    assert standing(survey, choose(survey.configurations, 1000, 0.95)) is survey
 
 
 def test_processes_and_repeats_are_one_row() -> None:

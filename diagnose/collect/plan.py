@@ -120,12 +120,14 @@ class Selection:
     collectives is. `per_config` profiles each kernel once per launch configuration (name, grid, block, shared memory);
     `max_launches` caps all of them together. `skip` and `count` are a window of the launches that match, `nvtx` ncu's
     expressions of NVTX ranges, `devices` numbers of GPUs, `process` the name of the only program that is profiled.
-    `names` are the compiler's names of the only kernels, as a survey chose them. With `profiler_range` only what is
+    `names` are the compiler's names of the only kernels, as a survey chose them; with `by_name` one launch of each is
+    profiled, whatever its configuration. With `profiler_range` only what is
     launched between cudaProfilerStart and cudaProfilerStop counts.
     """
 
     kernel: str | None = None
     per_config: bool = True
+    by_name: bool = False
     max_launches: int = 50
     skip: int = 0
     count: int | None = None
@@ -197,7 +199,7 @@ def kernel_expression(selection: Selection) -> tuple[str, str]:
 
 def counts_configurations(selection: Selection, version: Version) -> bool:
     """Whether ncu is asked for one launch of each kernel name and launch configuration."""
-    return _numbers_invocations(selection) and (not version or version >= FILTER_MODE_SINCE)
+    return _numbers_invocations(selection) and not selection.by_name and (not version or version >= FILTER_MODE_SINCE)
 
 
 def selection_in_words(selection: Selection, version: Version) -> str | None:
@@ -205,7 +207,8 @@ def selection_in_words(selection: Selection, version: Version) -> str | None:
     if counts_configurations(selection, version):
         return "repeats: one launch of each kernel per launch configuration (grid, block, shared memory) is profiled"
     if _numbers_invocations(selection):
-        return "repeats: one launch of each kernel name is profiled, because this ncu cannot tell configurations apart"
+        why = "there are too many launch configurations" if selection.by_name else "this ncu cannot tell them apart"
+        return f"repeats: one launch of each kernel name stands for its launch configurations, because {why}"
     return None
 
 

@@ -78,11 +78,15 @@ class Survey:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configurations to profile, longest first, and what is left out of those that the filters admit."""
+    """The configurations to profile, longest first, and what is left out of those that the filters admit.
+
+    With `by_name` the first launch of each name is profiled and stands for all configurations of the name.
+    """
 
     chosen: tuple[Configuration, ...]
     left_out: tuple[Configuration, ...]
     not_admitted: tuple[Configuration, ...]
+    by_name: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,31 +107,68 @@ def choose(
 
     ncu is told names, so all configurations of a chosen name are profiled: names are chosen, those first that hold the
     most time for each configuration, and a name that does not fit is left for one that does. Before them come the names
-    without which the coverage cannot be reached.
+    without which the coverage cannot be reached. Where names come in more configurations than may be profiled, one
+    launch of each stands for more than they do (batches and sequences of many lengths): then names are chosen so.
     """
     admits = list(admitted) if admitted is not None else [True] * len(configurations)
     those = [one for one, good in zip(configurations, admits, strict=True) if good]
     ranked = sorted(those, key=lambda one: (-one.total_us, one.first))
     total = sum(one.total_us for one in those)
-    names: dict[str | int, list[Configuration]] = {}
+    names: dict[str | int, list[int]] = {}  # places in `ranked`, the longest first
     for place, one in enumerate(ranked):
-        names.setdefault(one.mangled or place, []).append(one)
+        names.setdefault(one.mangled or place, []).append(place)
+    held_by = {name: sum(ranked[place].total_us for place in places) for name, places in names.items()}
 
-    def order(alike: list[Configuration]) -> tuple[bool, float]:
-        held = sum(one.total_us for one in alike)
-        needed = held > (1 - coverage) * total
-        return not needed, -held if needed else -held / len(alike)
+    def needed(name: str | int) -> bool:
+        return held_by[name] > (1 - coverage) * total
 
-    chosen: list[Configuration] = []
-    for alike in sorted(names.values(), key=order):
-        if len(chosen) >= FEW and sum(one.total_us for one in chosen) >= coverage * total:
+    def order(name: str | int) -> tuple[bool, float]:
+        return not needed(name), -held_by[name] / (1 if needed(name) else len(names[name]))
+
+    chosen: set[int] = set()
+    held = 0.0
+    for name in sorted(names, key=order):
+        if len(chosen) >= FEW and held >= coverage * total:
             break
-        needed = not order(alike)[0]
-        if needed or len(chosen) + len(alike) <= top:
-            chosen += alike[: top - len(chosen)]
-    chosen.sort(key=ranked.index)
+        if needed(name) or len(chosen) + len(names[name]) <= top:
+            places = names[name][: top - len(chosen)]
+            chosen.update(places)
+            held += sum(ranked[place].total_us for place in places)
     others = tuple(one for one, good in zip(configurations, admits, strict=True) if not good)
-    return Choice(tuple(chosen), tuple(one for one in ranked if one not in chosen), others)
+    few = _few_names(held_by, top, coverage * total)
+    # Twice: the first configuration of a name need not be its most typical one, so that its own launches come first.
+    by_name = all(one.mangled for one in those) and sum(held_by[name] for name in few) > 2 * held
+    if by_name:
+        chosen = {min(names[name], key=lambda place: ranked[place].first) for name in few}
+    left_out = tuple(
+        one for place, one in enumerate(ranked) if place not in chosen and not (by_name and one.mangled in few)
+    )
+    return Choice(tuple(ranked[place] for place in sorted(chosen)), left_out, others, by_name)
+
+
+def _few_names(held_by: Mapping[str | int, float], top: int, wanted: float) -> tuple[str | int, ...]:
+    """The names with the most time: at most `top`, until they hold what is wanted."""
+    few: list[str | int] = []
+    held = 0.0
+    for name in sorted(held_by, key=lambda name: -held_by[name])[:top]:
+        if len(few) >= FEW and held >= wanted:
+            break
+        few.append(name)
+        held += held_by[name]
+    return tuple(few)
+
+
+def standing(survey: Survey, choice: Choice) -> Survey:
+    """The survey with all launches of a name at the configuration that is profiled for it, where names were chosen."""
+    if not choice.by_name:
+        return survey
+    profiled = {one.mangled: one for one in choice.chosen}
+    rows: dict[Configuration, Configuration] = {}
+    for one in survey.configurations:
+        itself = profiled.get(one.mangled, one)
+        before = rows.get(itself, replace(itself, launches=0, total_us=0.0))
+        rows[itself] = replace(before, launches=before.launches + one.launches, total_us=before.total_us + one.total_us)
+    return replace(survey, configurations=tuple(rows.values()))
 
 
 def merged(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
