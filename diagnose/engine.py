@@ -177,7 +177,8 @@ def _confidence(best: Finding | None, runner_up: float, context: Context) -> str
     level = 1
     if best is None:
         # Of the resource that is named: another may be busier by a little (`limits.TIE`).
-        top = max((limit.utilization for limit in all_limits(context) if limit.resource == resource), default=0.0)
+        named = [limit.utilization for limit in all_limits(context) if limit.resource == resource]
+        top = max(named, default=context.value("top_utilization") or 0.0)
         level = 2 if top >= 0.85 and runner_up < WORTH else 1 if top >= 0.70 else 0
         if resource in {"hbm", "l2"} and context.fact("footprint_in_l2") is True:
             level -= 1  # ncu's cache flush decides what is measured (trap 29)
