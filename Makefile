@@ -4,7 +4,7 @@
 #   make demo    the main job: on a bundled kernel where there are a GPU and ncu, else on a recorded report
 #   make test    the whole test suite            make check   ruff, mypy --strict, validation of the rules
 #   make gpu     builds, checks, times and profiles the bundled kernels on this GPU, by stages that a second run resumes:
-#                STAGE=build|check|sanitize|time|profile|ladders|ceilings|ablations|results   GPU_OUT=build/gpu
+#                STAGE=build|code|check|sanitize|time|profile|ladders|ceilings|ablations|results   GPU_OUT=build/gpu
 #   make bench   the benchmarks
 #   make lock    renews requirements.lock        make clean   removes what the targets above made
 

@@ -54,7 +54,7 @@ def test_other_sources_start_anew(out: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_unknown_stage(out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, out, "--stage", "tme") == 2
-    assert "hint: one of build, check" in capsys.readouterr().err
+    assert "hint: one of build, code, check" in capsys.readouterr().err
 
 
 def test_times_of_a_run_replace_only_their_rows() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "gpu"
-STAGES = ("build", "check", "sanitize", "time", "profile", "ladders", "ceilings", "ablations", "results")
+STAGES = ("build", "code", "check", "sanitize", "time", "profile", "ladders", "ceilings", "ablations", "results")
 LIMIT_S = 590.0  # of one stage; scripts with a budget of their own end before
 TOOLS = ("memcheck", "racecheck", "synccheck")
 SANITIZERS = ROOT / "kernels" / "sanitizers.json"
@@ -32,12 +32,14 @@ RESULT = re.compile(r"\| ([\d.]+) us \| ([\d.e+-]+ \S+) \| error (\S+) \(toleran
 def commands(stage: str, out: Path) -> list[list[str]]:
     """What a stage runs, one after another."""
     python, corpus = sys.executable, out / "corpus"
-    if stage in ("build", "check", "sanitize", "time", "profile"):
+    if stage in ("build", "code", "check", "sanitize", "time", "profile"):
         words = stage if stage == "build" else f"build,{stage}"  # builds what a fresh machine lacks
         # Reports embed paths: a neutral folder where it can be made.
         neutral = Path("/src/diagnose")
         usable = os.access(neutral if neutral.exists() else "/", os.W_OK)
         folder = neutral if usable else out / "work"
+        if stage == "code":  # of what `build` left
+            return [[python, str(HERE / "pair_code.py"), "--binaries", str(folder / "build")]]
         script = [
             python,
             str(HERE / "corpus.py"),
