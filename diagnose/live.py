@@ -163,12 +163,14 @@ def _choose(live: Live, selection: Selection, found: Survey) -> Choice:
 
 
 def _within(choice: Choice, found: Survey, most: int) -> Choice:
-    """The choice without its shortest configurations, until what comes with the names of the others fits the cap."""
-    chosen = list(choice.chosen)
+    """The choice without the names of its shortest configurations, until what comes with the others fits the cap."""
     found = counting.standing(found, choice)
-    while len(chosen) > 1 and _launches_expected(found, [one.mangled for one in chosen]) > most:
-        chosen.pop()
-    return replace(choice, chosen=tuple(chosen), left_out=(*choice.chosen[len(chosen) :], *choice.left_out))
+    names = list(dict.fromkeys(one.mangled for one in choice.chosen))
+    while len(names) > 1 and _launches_expected(found, names) > most:
+        names.pop()
+    chosen = tuple(one for one in choice.chosen if one.mangled in names)
+    gone = tuple(one for one in choice.chosen if one.mangled not in names)
+    return replace(choice, chosen=chosen, left_out=(*gone, *choice.left_out))
 
 
 def _nothing_matches(selection: Selection, found: Survey) -> DiagnoseError:

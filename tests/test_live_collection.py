@@ -178,6 +178,13 @@ def test_a_kernel_in_very_many_configurations_is_profiled_once_for_all(world: Wo
     assert kernel["time_share"] > 0.9 and document["program"]["covered_share"] > 0.95
 
 
+def test_of_one_kernel_in_more_configurations_than_the_cap_only_the_rest_is_left_out(world: World) -> None:
+    longest = max(world.rows, key=lambda one: one.total_us)
+    world.rows[:] = [replace(longest, grid=(1000 + n, 1, 1), total_us=50.0 + n) for n in range(60)]
+    warnings = world(body="").document["warnings"]
+    assert any(line.startswith("left out: 10 kernels and launch configurations") for line in warnings)
+
+
 @pytest.mark.parametrize(("options", "cap"), [({}, 50), ({"top": 80}, 80), ({"top": 80, "max_launches": 60}, 60)])
 def test_the_cap_leaves_room_for_the_top(world: World, options: dict[str, int], cap: int) -> None:
     world(**options)
