@@ -394,8 +394,7 @@ def _read(collected: Collected, asked: Asked) -> Profile:
 def _count(profile: Profile, state: _State) -> Profile:
     if state.survey is None:
         return profile
-    found = counting.standing(state.survey, state.choice) if state.choice is not None else state.survey
-    profile, state.profiled = counting.counted(profile, found)
+    profile, state.profiled = counting.counted(profile, counting.standing(state.survey, state.choice))
     return profile
 
 
@@ -615,7 +614,7 @@ def _document(live: Live, state: _State) -> dict[str, Any]:
         "clocks": asdict(found.clocks) if found.clocks is not None else None,
         "wrote_bytes": found.wrote_bytes,
     }
-    rows = counting.standing(found, state.choice).configurations if state.choice is not None else found.configurations
+    rows = counting.standing(found, state.choice).configurations
     rest = sorted((one for one in rows if one.key not in done), key=lambda one: -one.total_us)
     entry["left_out"] = [
         {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import yaml
+
+from diagnose.sass.mix import count
 
 TABLE = Path(__file__).parent / "data" / "fault_in_code.yaml"
 Opcodes = Mapping[str, float]  # opcode, with its suffixes -> how often
@@ -20,12 +21,6 @@ def table() -> Mapping[str, Mapping[str, object]]:
     return found
 
 
-def count(opcodes: Opcodes, expressions: Sequence[str]) -> float:
-    """How often opcodes occur that one of the expressions matches: whole up to a dot or the end."""
-    pattern = re.compile(rf"({'|'.join(expressions)})(?=\.|$|(?<=x))")
-    return sum(number for opcode, number in opcodes.items() if pattern.match(opcode))
-
-
 def problem(verdict: str, fault: Opcodes, fix: Opcodes, one_code: bool) -> str | None:
     """What is not as the table says; None where all is.
 
@@ -33,14 +28,14 @@ def problem(verdict: str, fault: Opcodes, fix: Opcodes, one_code: bool) -> str |
     only what the fault must have is looked at.
     """
     wanted = {key: [str(one) for one in told] for key, told in table()[verdict].items() if isinstance(told, list)}
-    if "has" in wanted and not count(fault, wanted["has"]):
+    if "has" in wanted and not count(fault, *wanted["has"]):
         return f"the fault has none of {wanted['has']}"
     if one_code:
         return None
-    if "lacks" in wanted and count(fault, wanted["lacks"]):
+    if "lacks" in wanted and count(fault, *wanted["lacks"]):
         return f"the fault has one of {wanted['lacks']}"
-    if "fixed" in wanted and not count(fix, wanted["fixed"]):
+    if "fixed" in wanted and not count(fix, *wanted["fixed"]):
         return f"the fix has none of {wanted['fixed']}"
-    if "fewer" in wanted and count(fix, wanted["fewer"]) >= count(fault, wanted["fewer"]):
+    if "fewer" in wanted and count(fix, *wanted["fewer"]) >= count(fault, *wanted["fewer"]):
         return f"the fix has no fewer of {wanted['fewer']}"
     return None

@@ -158,9 +158,9 @@ def _few_names(held_by: Mapping[str | int, float], top: int, wanted: float) -> t
     return tuple(few)
 
 
-def standing(survey: Survey, choice: Choice) -> Survey:
+def standing(survey: Survey, choice: Choice | None) -> Survey:
     """The survey with all launches of a name at the configuration that is profiled for it, where names were chosen."""
-    if not choice.by_name:
+    if choice is None or not choice.by_name:
         return survey
     profiled = {one.mangled: one for one in choice.chosen}
     rows: dict[Configuration, Configuration] = {}

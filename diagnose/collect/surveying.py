@@ -247,11 +247,13 @@ class _Ran:
     wrote_bytes: int | None
 
 
-def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[str, str]) -> _Ran:
-    """Runs the command with our stdin. What it prints is kept and not shown: as a rule the profiled run shows it."""
+def _run(command: Sequence[str], options: SurveyOptions, environment: Mapping[str, str], settled: bool = False) -> _Ran:
+    """Runs the command with our stdin. What it prints is kept and not shown: as a rule the profiled run shows it.
+
+    `settled`: `settle_disks` was called just before.
+    """
     interrupts = Interrupts()
     own_group = not stdin_is_terminal()  # a background group could not read the terminal
-    settled = settle_disks()
     began = time.monotonic()
     printed = Tail(_MOST_OUTPUT, _MOST_PIECES)
     with interrupts.caught(), stdin_put_back():
@@ -315,7 +317,8 @@ def _by_cupti(options: SurveyOptions, progress: Callable[[str], None]) -> Survey
     with tempfile.TemporaryDirectory(prefix="diagnose-", dir=_in_memory()) as folder:
         # Only this run is the program as it is: nothing is replayed, and the GPU gets as warm as it does.
         with clocks.sampling() as log:
-            ran = _run(options.target, options, {"CUDA_INJECTION64_PATH": str(library), "DIAGNOSE_SURVEY": folder})
+            injected = {"CUDA_INJECTION64_PATH": str(library), "DIAGNOSE_SURVEY": folder}
+            ran = _run(options.target, options, injected, settle_disks())
         rows, complete, errors = survey.read_injected(Path(folder))
     notes = [f"CUPTI: {error}" for error in errors]
     if not complete and rows and not ran.timed_out:

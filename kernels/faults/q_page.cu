@@ -3,6 +3,7 @@
 // Both variants read the same bytes in the same order. `fault`: the table has a page a token; `fix`: a page of 64 tokens.
 #include "../hopper.cuh"
 #include "h_harness.cuh"
+#include "q_parts.cuh"
 
 using namespace hopper;
 
@@ -16,15 +17,6 @@ struct Running {
 struct Stage {
     __align__(128) unsigned char k[kTile * kRow], v[kTile * kRow];
 };
-
-__device__ __forceinline__ void unpack(uint4 raw, float (&out)[8]) {
-    const unsigned w[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        out[2 * i] = __uint_as_float(w[i] << 16);
-        out[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
-    }
-}
 
 template <int PAGE>
 __device__ void fetch_span(Stage* ring, uint64_t* full, uint64_t* empty, const unsigned char* __restrict__ k,
@@ -129,18 +121,6 @@ __global__ void __launch_bounds__(kConsumers + 32) page_attend(const unsigned ch
     }
 }
 
-__global__ void page_combine(const float* __restrict__ parts, float* __restrict__ out, int spans) {
-    const float* from = parts + size_t(blockIdx.x) * spans * (kDim + 2);
-    float top = -INFINITY, sum = 0, acc = 0;
-    for (int s = 0; s < spans; ++s) top = fmaxf(top, from[s * (kDim + 2) + kDim]);
-    for (int s = 0; s < spans; ++s) {
-        float weight = exp2f(from[s * (kDim + 2) + kDim] - top);
-        acc += weight * from[s * (kDim + 2) + threadIdx.x];
-        sum += weight * from[s * (kDim + 2) + kDim + 1];
-    }
-    out[size_t(blockIdx.x) * kDim + threadIdx.x] = acc / sum;
-}
-
 struct Reference {
     const __nv_bfloat16 *k, *v;
     const int* pages;  // of 64 tokens
@@ -194,7 +174,7 @@ int main(int argc, char** argv) {
     auto launch = [&] {
         kernel<<<sequences * spans, kConsumers + 32, shared>>>(reinterpret_cast<const unsigned char*>(k), reinterpret_cast<const unsigned char*>(v),
                                                                fix ? device_pages : device_slots, q, parts, spans);
-        page_combine<<<sequences, kDim>>>(parts, out, spans);
+        combine_parts<kDim><<<sequences, kDim>>>(parts, out, spans);
     };
     launch_once(launch);
     double error = device_error(out, size_t(sequences) * kDim, Reference{k, v, device_pages, q, length});

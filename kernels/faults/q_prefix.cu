@@ -2,6 +2,7 @@
 // works on 512 tokens of one head for one sequence; the parts are merged at the end.
 // `fault`: the pieces of the prompt are the fastest index of the grid, then the heads, then the sequences; `fix`: the sequences are.
 #include "h_harness.cuh"
+#include "q_parts.cuh"
 
 constexpr int kDim = 128, kSpan = 512, kThreads = 128, kGroups = kThreads / 16, kBatch = 8;
 
@@ -18,15 +19,6 @@ template <bool SEQUENCE_FIRST>
 __device__ __forceinline__ Place place(const Shape& s, unsigned block) {
     if (SEQUENCE_FIRST) return {int(block / s.sequences % s.spans), int(block / s.sequences / s.spans), int(block % s.sequences)};
     return {int(block % s.spans), int(block / s.spans % s.heads), int(block / s.spans / s.heads)};
-}
-
-__device__ __forceinline__ void unpack(uint4 raw, float (&out)[8]) {
-    const unsigned w[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        out[2 * i] = __uint_as_float(w[i] << 16);
-        out[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
-    }
 }
 
 // 16 lanes hold a row of 128; a group takes every eighth token of the span.
@@ -98,19 +90,6 @@ __global__ void __launch_bounds__(kThreads) prefix_attend(const uint4* __restric
     }
 }
 
-// A block a row (sequence and head).
-__global__ void prefix_combine(const float* __restrict__ parts, float* __restrict__ out, int spans) {
-    const float* from = parts + size_t(blockIdx.x) * spans * (kDim + 2);
-    float top = -INFINITY, sum = 0, acc = 0;
-    for (int s = 0; s < spans; ++s) top = fmaxf(top, from[s * (kDim + 2) + kDim]);
-    for (int s = 0; s < spans; ++s) {
-        float weight = exp2f(from[s * (kDim + 2) + kDim] - top);
-        acc += weight * from[s * (kDim + 2) + threadIdx.x];
-        sum += weight * from[s * (kDim + 2) + kDim + 1];
-    }
-    out[size_t(blockIdx.x) * kDim + threadIdx.x] = acc / sum;
-}
-
 // One block a row: the weights first, then the sums over them.
 __global__ void prefix_reference(const __nv_bfloat16* k, const __nv_bfloat16* v, const float* q, double* weights, double* out, Shape shape) {
     int tokens = shape.tokens();
@@ -154,7 +133,7 @@ int main(int argc, char** argv) {
     auto kernel = fix ? prefix_attend<true> : prefix_attend<false>;
     auto launch = [&] {
         kernel<<<unsigned(rows) * shape.spans, kThreads>>>(reinterpret_cast<const uint4*>(k), reinterpret_cast<const uint4*>(v), q, parts, shape);
-        prefix_combine<<<unsigned(rows), kDim>>>(parts, out, shape.spans);
+        combine_parts<kDim><<<unsigned(rows), kDim>>>(parts, out, shape.spans);
     };
     launch_once(launch);
     prefix_reference<<<unsigned(rows), 256>>>(k, v, q, weights, ref, shape);

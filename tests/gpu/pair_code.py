@@ -20,6 +20,7 @@ import corpus
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import fault_code  # noqa: E402
+from diagnose.collect.names import function_of  # noqa: E402
 from diagnose.sass.binary import open_binary, read_image  # noqa: E402
 from diagnose.sass.disassemble import disassemble  # noqa: E402
 
@@ -35,9 +36,7 @@ def opcodes(program: Path) -> dict[str, Counter[str]]:
 
 def of_kernel(kernel: dict[str, Any], code: dict[str, Counter[str]]) -> Counter[str]:
     """Of all instances of a kernel's function, together."""
-    name = kernel["function"]
-    marks = (f"{len(name)}{name}", name)
-    return sum((counts for function, counts in code.items() if marks[0] in function or marks[1] == function), Counter())
+    return sum((counts for name, counts in code.items() if function_of(name) == kernel["function"]), Counter())
 
 
 def main() -> int:
